@@ -5,7 +5,8 @@ What it looks at
 On every rank and in every step, the time that is not its own: behind its last gradient until
 DistributedDataParallel's reduction is through, in the broadcast of buffers before a forward pass, in the all-gathers
 and reduce-scatters of `fully_shard`, in what tensor parallel layers and the stages of a pipeline wait for, and in
-collectives called from Python (`all_reduce`, `barrier`, `all_gather_object`, ...), line by line. What remains of the
+collectives called from Python (`all_reduce`, `barrier`, `all_gather_object`, ...), line by line. Two samples of each
+rank's data set, after the last step: whether the ranks' loaders all go through the same ones. What remains of the
 step is the rank's own time. Nothing compares the clocks of two ranks. Ranks that do the same work on other data are
 compared; stages of a pipeline and parts of a layer are not.
 
@@ -87,6 +88,7 @@ from .case import Case, Limits
 from .late import by_turns, late_rank
 from .on_device import in_trace
 from .reasons import late_reason
+from .same_data import same_data
 from .sending import accumulation_without_no_sync, buffers_broadcast, exposed, find_unused, small_buckets
 from .sharded import small_shards
 
@@ -115,6 +117,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         buffers_broadcast(case),
         find_unused(case),
         *collectives_in_the_loop(case),
+        same_data(case),
     )
     findings += present(exposed(case, findings))
     shared = (

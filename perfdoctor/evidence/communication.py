@@ -21,7 +21,7 @@ from ..recording.parallel import Division
 from ..recording.settings import ReducedModel
 from . import lateness, steady
 from .lateness import Last
-from .model import Collective, Communication, Missing, Parts, RankTimes, Site, Turns
+from .model import Collective, Communication, Missing, Parts, RankTimes, SharedData, Site, Turns
 from .nodes import nodes
 from .steady import MIN_STEADY, Mask, Selection
 
@@ -105,7 +105,21 @@ def _compared(ranks: Sequence[_Rank], common: Ints, waits: Floats) -> Communicat
         stages=max(division.of_stages for division in divisions),
         shard_bytes=divisions[late].shard_bytes,
         resharded=divisions[late].resharded,
+        shared_data=_shared_data(ranks) if not any(one.tensor or one.stages for one in divisions) else None,
     )
+
+
+def _shared_data(ranks: Sequence[_Rank]) -> SharedData | None:
+    """By what was asked of the data sets that the steady steps drew from, after the last step."""
+    found: list[dict[str, int]] = []
+    for rank in ranks:
+        steps = rank.process.batches.where(np.isin(rank.process.batches["step"], rank.selection.rows["step"]))
+        drawn = set(steps["loader"].tolist())
+        found.append({one.held: one.loader for one in rank.process.samples_asked if one.held and one.loader in drawn})
+    shared = set(found[0]).intersection(*found[1:])
+    loaders = [one for one in ranks[0].process.loaders if one.id in {found[0][held] for held in shared}]
+    lengths = [(one.length, one.site) for one in loaders if one.length is not None]
+    return SharedData(*max(lengths, key=lambda one: one[0])) if lengths else None
 
 
 def _alike(processes: Sequence[ProcessRecording]) -> list[int]:

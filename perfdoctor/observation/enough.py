@@ -32,9 +32,9 @@ one in 50 has a mean that is off by more than 5 % (`tests/observation/test_enoug
 _LEAST_ROUNDS = 3
 """Timings of other numbers of threads, once there are some: one alone may have met a neighbour."""
 _WINDOW_SHARE = 0.3
-"""Of what was observed, the most that windows may take, which are done by then: with a tenth, a step of 250 ms in 28,000
-operators was watched for 54 s, though it had settled after 20. A round of timings waits for 25 times its length: it
-alone never reaches this."""
+"""Of what was observed, the most that windows may take, which are done by then: with a tenth, a step of 250 ms in
+28,000 operators was watched for 54 s, though it had settled after 20. A round of timings waits for 25 times its length:
+it alone never reaches this."""
 _COMPILED_AGAIN, _COMPILING = 3, 0.05
 """What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
 size, or the first of many: three times tell, and as many steps again without one."""

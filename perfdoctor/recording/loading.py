@@ -78,6 +78,9 @@ class SamplesAsked:
     """Each was the same both times, and no generator of random numbers was used for it."""
     bytes: int = 0
     """Of the larger one: arrays, tensors, texts and numbers."""
+    held: str = ""
+    """What both hold, as a number that equal samples share in all processes; "" where they differ from time to time, or
+    the loader does not go through all of its data set, in order or at random."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,16 @@ from ill_runs.aside import metric, unused
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
 from ill_runs.checkpoints import checkpoints
-from ill_runs.communication import by_turns, collecting, late, late_node, pipeline, reducing, sharding
+from ill_runs.communication import (
+    by_turns,
+    collecting,
+    late,
+    late_node,
+    pipeline,
+    reducing,
+    sharding,
+    shared_data,
+)
 from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
@@ -301,6 +310,7 @@ ILL: dict[str, Evidence] = {
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
     "PD13.second-pool": second_pool(),
+    "PD19.same-data": shared_data(),
     "PD19.late-rank": late(),
     "PD19.late-node": late_node(),
     "PD19.late-by-turns": by_turns(),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import samples
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_again
@@ -19,7 +19,7 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_
 
 def asked(dataset: Any, **loader: Any) -> list[dict[str, Any]]:
     made = DataLoader(dataset, **{"batch_size": 4, **loader})
-    made_with = SimpleNamespace(dataset=dataset, batch_sampler=made.batch_sampler)
+    made_with = SimpleNamespace(dataset=dataset, batch_sampler=made.batch_sampler, sampler=made.sampler)
     return asked_again(SimpleNamespace(running={"an iterator": (3, made_with)}))
 
 
@@ -39,7 +39,9 @@ class Made(Dataset[Any]):
 
 def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
     dataset = Made(lambda index: (torch.full((8,), float(index)), index))
-    assert asked(dataset) == [{"loader": 3, "same": True, "bytes": 8 * 4 + 8}]
+    (found,) = asked(dataset)
+    assert found.pop("held")
+    assert found == {"loader": 3, "same": True, "bytes": 8 * 4 + 8}
     assert dataset.asked == [10, 10, 30, 30]
 
 
@@ -127,3 +129,16 @@ def test_nothing_that_the_data_set_says_is_heard(capsys: pytest.CaptureFixture[s
 
     asked(Made(loud))
     assert capsys.readouterr() == ("", "")
+
+
+def test_data_sets_with_equal_samples_are_known_by_them_where_a_loader_goes_through_all() -> None:
+    def held(dataset: Any, **loader: Any) -> str:
+        (found,) = asked(dataset, **loader)
+        return str(found["held"])
+
+    def numbers(first: int) -> TensorDataset:
+        return TensorDataset(torch.arange(first, first + 40.0))
+
+    assert held(numbers(0)) == held(numbers(0), shuffle=True) != held(numbers(40))
+    parts = DistributedSampler(numbers(0), num_replicas=2, rank=0)
+    assert held(numbers(0), sampler=parts) == held(Made(mirrored(random.random))) == ""

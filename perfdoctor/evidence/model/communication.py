@@ -87,6 +87,15 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedData:
+    """A data set that the loop goes through on every rank, all of it: two of its samples are the same on all."""
+
+    samples: int
+    loader_at: Site | Missing
+    """On the first rank."""
+
+
+@dataclass(frozen=True, slots=True)
 class Communication:
     """Durations only: no rank's clock is compared with another's."""
 
@@ -122,6 +131,8 @@ class Communication:
     """Of these groups, how many are gathered again for the backward pass."""
     left_out: tuple[int, ...] = ()
     """Ranks that were not compared, because they have no steady steps, or less than half as many as the others."""
+    shared_data: SharedData | None = None
+    """None where no such data set was seen."""
     judged: tuple[int, ...] = ()
     """Ranks of a large job that the checks looked at, by all that was recorded of them; empty where these are all."""
 

@@ -17,11 +17,13 @@ from perfdoctor.evidence.model import (
     Parts,
     RankTimes,
     ReducedModel,
+    SharedData,
     Site,
     Turns,
 )
 
 LINE = Site("train.py", 44, "main")
+LOADER = Site("train.py", 30, "main")
 _OWN = Parts(input_wait=0.3, forward=8.0, backward=14.0, optimizer=2.0, gc=0.1, other=0.6)
 MODEL = ReducedModel(bucket_bytes=(1 << 20, 24 << 20), broadcast_buffers=1)
 
@@ -116,3 +118,8 @@ def pipeline(bubble_ms: float = 8.0, by_ms: float = 10.0) -> Evidence:
     calls = (Collective(PIPELINE, None, 16.0, bubble_ms, bubble_ms),)
     more = {"late_ms": 0.0, "late_low_ms": 0.0, "late_high_ms": 0.0, "model": None, "stages": 2}
     return two_ranks(together(first, last, sending_ms=bubble_ms, collectives=calls, **more))
+
+
+def shared_data(samples: int = 6000) -> Evidence:
+    """Two ranks that each go through all of one data set."""
+    return two_ranks(together(shared_data=SharedData(samples, LOADER)))

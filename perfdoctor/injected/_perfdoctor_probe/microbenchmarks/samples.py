@@ -7,7 +7,7 @@ import io
 import time
 import warnings
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from ..windows import draws
 from ..windows.content import Content, NotComparableError
@@ -54,13 +54,16 @@ def _asked(made_with, until_ns: int) -> dict:
         raise _NotAskedError("it has one sample")
     generators = draws.kept_by(dataset, _DEEPEST)
     before = _states(generators)
-    sizes, same = [], True
+    numbers, sizes, same = [], [], True
     for index in (length // 4, 3 * length // 4):
         first, size = _sample(dataset, index, until_ns)
         same &= first == _sample(dataset, index, until_ns)[0]
+        numbers.append(first.hex())
         sizes.append(size)
     # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
-    return {"same": same and before == _states(generators), "bytes": max(sizes)}
+    same = same and before == _states(generators)
+    whole = type(made_with.sampler) in (RandomSampler, SequentialSampler)
+    return {"same": same, "bytes": max(sizes), "held": "-".join(numbers) if same and whole else ""}
 
 
 def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int]":
