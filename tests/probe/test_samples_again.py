@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -142,3 +145,19 @@ def test_data_sets_with_equal_samples_are_known_by_them_where_a_loader_goes_thro
     assert held(numbers(0)) == held(numbers(0), shuffle=True) != held(numbers(40))
     parts = DistributedSampler(numbers(0), num_replicas=2, rank=0)
     assert held(numbers(0), sampler=parts) == held(Made(mirrored(random.random))) == ""
+
+
+def test_they_are_known_in_another_process_too() -> None:
+    code = "from test_samples_again import *; print(asked(TensorDataset(torch.arange(40.0)))[0]['held'])"
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(seen) == 1 and "-" in seen.pop()

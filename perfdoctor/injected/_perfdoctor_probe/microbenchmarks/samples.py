@@ -75,7 +75,7 @@ def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int]":
     took_ns = time.perf_counter_ns() - began
     if took_ns > _LONG_NS:
         raise _NotAskedError("a sample takes too long to be asked for again")
-    content = Content()
+    content = Content(everywhere=True)
     content.add(sample)
     return content.number, content.bytes
 
