@@ -43,5 +43,6 @@ def same_data(case: Case) -> Finding | None:
             saved_ms,
             "by the number of ranks: as many samples take so many fewer steps",
             general=True,
+            counted=True,
         ),
     )

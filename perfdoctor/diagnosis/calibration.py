@@ -68,6 +68,8 @@ def widening(misses: Mapping[str, Sequence[Ends]], code: str) -> Ends:
 
 def calibrated(savings: Savings, code: str, step_ms: float) -> Savings:
     """The savings with their range widened; as they are where nothing is predicted."""
+    if savings.counted:
+        return savings
     known = _known()
     below, above = widening(known.misses, code)
     below, above = below / known.unseen, above * known.unseen

@@ -141,6 +141,8 @@ class Savings:
     ceiling_only: bool = False
     """Nothing but the ceiling is known, as from a trace: the range begins at nothing, and alarms go by a part of the
     ceiling."""
+    counted: bool = False
+    """They follow from numbers of ranks or samples, and no prediction of such has missed."""
     claimed: float = 0.0
     """Part of the time that other findings claim as well: it was taken off the numbers above, so that no millisecond is
     billed twice."""
@@ -418,6 +420,7 @@ def savings(
     general: bool = False,
     first: bool = False,
     ceiling_only: bool = False,
+    counted: bool = False,
 ) -> Savings:
     """Per-step savings in ms, put in order: no bound below zero or above the ceiling, no ceiling above the step.
 
@@ -437,6 +440,7 @@ def savings(
         general=general,
         first=first,
         ceiling_only=ceiling_only,
+        counted=counted,
     )
 
 

@@ -17,6 +17,7 @@ def test_it_is_an_opportunity_at_the_line_of_the_loader() -> None:
     assert (finding.id, finding.severity) == ("PD19.same-data", Severity.NOTE)
     assert finding.location is not None and finding.location.line == LOADER.line
     assert (number(finding, "ranks"), number(finding, "samples")) == (2, 6000)
+    assert finding.savings.counted
     step = shared_data().step
     assert finding.savings.high_ms == pytest.approx(step.step_ms / 2)  # type: ignore[union-attr]
 
