@@ -14,7 +14,9 @@ import torch
 from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
 
 _LEAST_ROWS = 8
-_MOST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 15
+_ROWS_IN_ALL = 200_000
+"""Looked at in one window: half a microsecond each."""
 _MOST_BYTES = 1 << 26
 """Of inputs that are looked at and held until the window closes, in all: at 1 GB a second."""
 _PREFIX = 32
@@ -33,7 +35,7 @@ class RepeatedRows:
     def __init__(self) -> None:
         self.found: "dict[int, tuple]" = {}
         """By `id()`: the module, its call, and what is known of its rows."""
-        self.bytes = 0
+        self.bytes = self.looked_at = 0
         self.is_of_data = False
         """The outermost module under way is given such rows, and so are those in it."""
 
@@ -59,10 +61,14 @@ class RepeatedRows:
         if self.bytes + size > _MOST_BYTES:
             return None
         for flat in (False, True):
-            counts = _different(given, flat)
-            if counts is not None:
+            number = _number(given, flat)
+            if self.looked_at + number > _ROWS_IN_ALL:
+                continue
+            self.looked_at += number
+            different = _different(given, flat) if number else None
+            if different is not None:
                 self.bytes += size
-                return {"rows": counts[0], "different": counts[1]}
+                return {"rows": number, "different": different}
         return None
 
     def rows(self, of_module) -> "list[tuple[dict, PassMicrobenchmark]]":
@@ -76,22 +82,34 @@ class RepeatedRows:
         return [(facts, passes) for _, facts, passes in found[:_KEPT]]
 
 
-def _different(given: list, flat: bool) -> "tuple[int, int] | None":
-    """The number of rows of all these tensors together, and of those that differ; `flat`: rows of the last dimension
-    alone. None where most of them differ, or there are too few or too many, or something cannot be read."""
-    if not given or any(not _is_plain(one) or one.dim() < (3 if flat else 1) for one in given):
-        return None
-    leading = {tuple(one.shape[:-1] if flat else one.shape[:1]) for one in given}
-    if len(leading) != 1 or not _LEAST_ROWS <= (number := math.prod(next(iter(leading)))) <= _MOST_ROWS:
-        return None
-    rows = [_Rows(one, one.dim() - 1 if flat else 1) for one in given]
+def _number(given: list, flat: bool) -> int:
+    """Of rows that all these tensors have in common; `flat`: rows of the last of three dimensions alone. 0 where that
+    are too few or too many."""
+    if not given or not all(_is_plain(one) and (one.dim() == 3 if flat else one.dim()) for one in given):
+        return 0
+    leading = {tuple(one.shape[: _leading(flat)]) for one in given}
+    number = math.prod(next(iter(leading))) if len(leading) == 1 else 0
+    return number if _LEAST_ROWS <= number <= _MOST_ROWS else 0
+
+
+def _leading(flat: bool) -> int:
+    """Dimensions that number the rows."""
+    return 2 if flat else 1
+
+
+def _different(given: list, flat: bool) -> "int | None":
+    """Of the rows of all these tensors together, how many differ; None where most do, or rows do not lie together."""
+    rows = [_Rows(one, _leading(flat)) for one in given]
     if not all(one.lie_together for one in rows):
         return None
+    most = int(_DIFFERENT * len(rows[0].places))
     for limit in (_PREFIX, None):
-        different = len(set(zip(*(one.read(limit) for one in rows))))
-        if different > _DIFFERENT * number:
-            return None
-    return number, different
+        met: set = set()
+        for row in zip(*(one.read(limit) for one in rows)):
+            met.add(row)
+            if len(met) > most:
+                return None
+    return len(met)
 
 
 def _is_plain(tensor) -> bool:
@@ -117,7 +135,7 @@ class _Rows:
         length = max(self.places) + self.size
         self.memory = memoryview((ctypes.c_char * length).from_address(tensor.data_ptr())).cast("B")
 
-    def read(self, limit: "int | None") -> "list[bytes]":
-        """The first bytes of each row, or all of them."""
+    def read(self, limit: "int | None"):
+        """The first bytes of each row, or all of them, one after the other."""
         size = self.size if limit is None else min(self.size, limit)
-        return [self.memory[begin : begin + size].tobytes() for begin in self.places]
+        return (self.memory[begin : begin + size].tobytes() for begin in self.places)
