@@ -17,7 +17,7 @@ from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked
 
 from .cheaper import CHEAPER
 from .crowding import crowding
-from .making import is_cheap
+from .making import hottest, is_cheap
 from .waiting import Case, fetch_measurements
 
 _SAVED = (0.75, 1.0)
@@ -36,6 +36,7 @@ def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | Non
     least, most = crowding(case)
     part, left = case.part(Cause.TRANSFORM, Cause.STORAGE), max(0.0, 1 - beside)
     low, high = _SAVED[0] * left * (part + least), _SAVED[1] * left * (part + most)
+    line = hottest(fetch)
     saved_share = (low + high) / 2 / step.step_ms
     if saved_share < case.limits.min_share:
         return None
@@ -54,7 +55,7 @@ def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | Non
             Measurement("all_bytes", size, "bytes", "of all samples"),
             Measurement("free_bytes", _free(case), "bytes", "of memory that is free"),
         ),
-        location=location(loader.site),
+        location=location(loader.site if line is None else line.site),
         fix=Fix(
             text="Make the samples once and keep them: in a list, or in an array that is saved before training.",
             code=CHEAPER[Cause.TRANSFORM][1],

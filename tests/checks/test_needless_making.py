@@ -28,7 +28,7 @@ from perfdoctor.config.settings import Config
 from perfdoctor.diagnosis.examine import Rules
 from perfdoctor.diagnosis.examine import examine as judge
 from perfdoctor.diagnosis.findings import Location, Part, Severity
-from perfdoctor.evidence.model import Drawn, Missing, RunEvidence, SamplesAsked, StepGrowth
+from perfdoctor.evidence.model import CodeLine, Drawn, Missing, RunEvidence, SamplesAsked, Site, StepGrowth
 from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
@@ -126,6 +126,13 @@ def test_samples_that_are_the_same_each_time_are_told_at_their_loader() -> None:
     assert number(finding, "all_bytes") == 5_000 * 40_500
     part = 20.7 * 25.0 / 25.7
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.75 * part, part))
+
+
+def test_of_slow_samples_the_hottest_line_is_told() -> None:
+    line = CodeLine(Site("data.py", 9, "__getitem__"), "input_wait", True, 15.0, 0.6)
+    made = fetch((25.0, 25.0), (0.7, 0.7), lines=(line,))
+    finding = next(one for one in examined(made_again(made)).findings if one.id == "PD03.samples-made-again")
+    assert finding.location == Location("data.py", 9, "__getitem__")
 
 
 def test_storage_gives_way_too() -> None:

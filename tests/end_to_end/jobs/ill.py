@@ -84,14 +84,15 @@ class Computed(Dataset):
 
     def __getitem__(self, index):
         grid = np.linspace(0, index + 1, 80_000)
-        return torch.from_numpy(np.sin(grid).reshape(16, -1).mean(1).astype(np.float32)), index % 2
+        wave = np.sin(grid)  # asked for again
+        return torch.from_numpy(wave.reshape(16, -1).mean(1).astype(np.float32)), index % 2
 
 
 def remade(cured):
     """The cured one keeps its samples."""
     samples = Computed()
     kept = [samples[index] for index in range(len(samples))] if cured else samples
-    tiny.train(ENDLESS, DataLoader(kept, batch_size=8), sleep_s=0.02)  # asked for again
+    tiny.train(ENDLESS, DataLoader(kept, batch_size=8), sleep_s=0.02)
 
 
 def positioned(cured):
