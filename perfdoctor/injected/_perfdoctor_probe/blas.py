@@ -25,6 +25,8 @@ _LOOKS = 10
 """For all threads to come to rest, at most."""
 _ROWS, _AS_IT_IS = 101, 111
 """cblas.h: CblasRowMajor, CblasNoTrans."""
+_OWN_THREADS = 1
+"""cblas.h: OPENBLAS_THREAD. One that was built with OpenMP shares torch's team."""
 
 
 class Pool:
@@ -51,14 +53,15 @@ class Pool:
 
 
 def pools() -> "list[Pool]":
-    """Of all libraries that this process has loaded. Reads /proc/self/maps: 1 to 5 ms."""
+    """Of all libraries in this process that have threads of their own. Reads /proc/self/maps: 1 to 5 ms."""
     found = []
     for path in sorted(procfs.mapped()):
         if "openblas" not in os.path.basename(path):
             continue
         library = ctypes.CDLL(path)
         for prefix, suffix in ((one, other) for one in _PREFIXES for other in _SUFFIXES):
-            if hasattr(library, f"{prefix}openblas_set_num_threads{suffix}"):
+            parallel = getattr(library, f"{prefix}openblas_get_parallel{suffix}", None)
+            if parallel is not None and parallel() == _OWN_THREADS:
                 found.append(Pool(path, library, prefix, suffix))
                 break
     return found
