@@ -8,6 +8,7 @@ from perfdoctor.api.findings import (
     Finding,
     Fix,
     Measurement,
+    Severity,
     location,
     milliseconds,
     present,
@@ -19,6 +20,10 @@ from .limits import Limits
 
 _ERROR = 0.1
 """Of a pass that was run again, more or less; copying what comes out to where it belongs is in it."""
+
+_OFTEN = 4
+"""Times that a row comes, from which on it is surely repeated for something: each pair of atoms comes twice, and few
+would pick them apart for that."""
 
 
 def repeated_rows(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
@@ -35,7 +40,7 @@ def _finding(step: Step, one: RepeatedRows, limits: Limits) -> Finding | None:
         return None
     return Finding(
         id="PD10.repeated-rows",
-        severity=cost.severity(limits.repeated_share, limits.error_share),
+        severity=cost.severity(limits.repeated_share, limits.error_share) if _is_often(one) else Severity.NOTE,
         confidence=Confidence.MEDIUM,
         message="{layer} is given {rows:row}, {different:different row}: {cost_ms} per step ({cost_share})",
         reasoning="rows that are the same give the same; a pass with each once takes {once_ms}, with all {now_ms}, "
@@ -57,3 +62,8 @@ def _finding(step: Step, one: RepeatedRows, limits: Limits) -> Finding | None:
         ),
         savings=savings(step, low, high, "the module's own pass, run again with all rows and with each once"),
     )
+
+
+def _is_often(one: RepeatedRows) -> bool:
+    """But for the commonest row, which may be padding."""
+    return one.different == 1 or one.rows - one.commonest >= _OFTEN * (one.different - 1)

@@ -2,11 +2,12 @@
 
 What it looks at
 ----------------
-Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps;
-what other layers would take in the place of the convolution that takes most, timed in the job's process after its last
-step; the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python
-calls once per time step; and, in two steps, which classes the targets of a cross-entropy name and which rows of a
-table are looked up.
+Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps; what
+other layers would take in the place of the convolution that takes most, timed in the job's process after its last step;
+the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python calls
+once per time step; layers of one class that a loop calls one after the other though none needs the one before, by their
+own passes and by one with the weights of all, which has to give the same numbers; and, in two steps, which classes the
+targets of a cross-entropy name and which rows of a table are looked up.
 
 Of a trace: the kernels that take longest with the operators that launched them, and those that a compiler could fuse.
 
@@ -29,14 +30,16 @@ Example
     self.table = nn.Embedding(1_000_000, 64)      # a batch touches 1,000 rows
     for t in range(steps):
         h = self.cell(x[:, t], h)                 # 100 calls instead of one
+    values = torch.stack([critic(state) for critic in self.critics])   # ten networks of one shape: torch.baddbmm
 
 How to fix
 ----------
-For the convolution that takes most, follow what was timed: depthwise and 1x1, groups, a bottleneck, smaller kernels,
-a stride in the place of pooling, each on the job's own shapes. Give the head as many outputs as there are classes;
+For the convolution that takes most, follow what was timed: depthwise and 1x1, groups, a bottleneck, smaller kernels, a
+stride in the place of pooling, each on the job's own shapes. Give the head as many outputs as there are classes;
 replace large kernels by several of 3; pool before flattening; narrow the layer, and compare the validation loss; give
-large tables `sparse=True`; use `nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of a very wide head; let
-what waits for memory work on less, or `torch.compile` fuse what issues several operators.
+large tables `sparse=True`; keep the weights of heads or of an ensemble's members in one layer; use `nn.LSTM` or
+`nn.GRU` for whole sequences; sample the softmax of a very wide head; let what waits for memory work on less, or
+`torch.compile` fuse what issues several operators.
 
 When it stays silent
 --------------------
@@ -46,7 +49,7 @@ named only if it is also many times wider than its neighbours. How wide the data
 is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its channels or
 the points that it is computed at are why; a large kernel is more where its arithmetic is also many times its
 neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real vocabulary
-gets an opportunity at most.
+gets an opportunity at most, and so do layers that are called one after the other.
 
 Limits
 ------
@@ -77,6 +80,7 @@ from .convolutions import dominant_convolutions
 from .embeddings import dense_embedding_gradient
 from .memory_bound import memory_bound_layers
 from .on_device import in_trace
+from .one_by_one import layers_one_by_one
 from .oversized import oversized_head, oversized_layers, unused_outputs
 from .time_loop import time_loops
 
@@ -101,6 +105,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     for some in (oversized_layers, dominant_convolutions, memory_bound_layers):
         named = {finding.evidence[0].value for finding in findings}
         findings += [finding for finding in some(case) if finding.evidence[0].value not in named]
+    findings += layers_one_by_one(case)
     if findings:
         return found(*findings, measurements=case.shared())
     return clear(

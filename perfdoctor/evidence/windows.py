@@ -78,6 +78,7 @@ def profile(process: ProcessRecording) -> OpProfile | Missing:
         ways=timed.ways,
         in_parts=timed.in_parts,
         repeated_rows=timed.repeated_rows,
+        siblings=timed.siblings,
         pools=timed.pools,
         convolution_timings=timed.convolutions,
     )

@@ -228,6 +228,30 @@ class BlasPool:
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """Modules of one class that a loop calls one after the other, none of which needs the one before: their own passes
+    and one with the weights of all side by side, which gives the same numbers."""
+
+    name: str
+    """Of the first one."""
+    kind: str
+    at: Site
+    """The user's line that leads to their calls."""
+    loop: str
+    """The first line of the loop."""
+    members: int
+    """In one such loop."""
+    calls_per_step: float
+    """Of the first one."""
+    milliseconds: float
+    """Per step, forward and backward, of all such loops at this line, under the profiler."""
+    now_ms: float
+    """Of one loop, forward and backward."""
+    stacked_ms: float
+    """In one call."""
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatedRows:
     """A module inside another one that was given the same rows several times over: its own pass with all of them and
     with each once, which gives the same numbers."""
@@ -242,6 +266,8 @@ class RepeatedRows:
     rows: int
     different: int
     """Rows that differ."""
+    commonest: int
+    """How often the commonest comes."""
     now_ms: float
     """Of a pass, forward and backward."""
     once_ms: float
@@ -386,6 +412,8 @@ class OpProfile:
     """The dearest first."""
     repeated_rows: tuple[RepeatedRows, ...] = ()
     """Likewise."""
+    siblings: tuple[Siblings, ...] = ()
+    """Likewise."""
     pools: tuple[BlasPool, ...] = ()
     """Of more than one thread."""
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
@@ -448,6 +476,7 @@ class FinalTimings:
     ways: PassWays | Missing = NOT_TIMED
     in_parts: tuple[InParts, ...] = ()
     repeated_rows: tuple[RepeatedRows, ...] = ()
+    siblings: tuple[Siblings, ...] = ()
     pools: tuple[BlasPool, ...] = ()
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED

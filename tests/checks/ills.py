@@ -79,7 +79,16 @@ from ill_runs.growth import (
     slowed,
     slower_loader,
 )
-from ill_runs.network import convolution, dense_embedding, memory_bound, time_loop, too_wide, unused_outputs, wide_head
+from ill_runs.network import (
+    convolution,
+    dense_embedding,
+    memory_bound,
+    one_by_one,
+    time_loop,
+    too_wide,
+    unused_outputs,
+    wide_head,
+)
 from ill_runs.omp_threads import pinned_workers, second_pool, timed_threads
 from ill_runs.optimizer import (
     clipping,
@@ -214,6 +223,7 @@ ILL: dict[str, Evidence] = {
     "PD08.needless-checkpointing": checkpointed(),
     "PD08.unused-gradients": unused_gradients(),
     "PD09.time-loop": time_loop(),
+    "PD09.one-by-one": one_by_one(),
     "PD10.element-loop": element_loop(),
     "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),

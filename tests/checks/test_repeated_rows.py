@@ -30,3 +30,12 @@ def test_modules_take_no_longer_than_the_passes_of_the_step() -> None:
     seen = repeated_rows(milliseconds=500.0)
     step = seen.step
     assert found(seen).savings.ceiling_ms <= step.parts.forward + step.parts.backward  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("different", "commonest", "severity"),
+    [(32, 20, Severity.ERROR), (1, 640, Severity.ERROR), (320, 2, Severity.NOTE), (100, 400, Severity.NOTE)],
+    ids=["each often", "one for all", "each twice", "mostly padding"],
+)
+def test_rows_that_come_twice_are_an_opportunity(different: int, commonest: int, severity: Severity) -> None:
+    assert found(repeated_rows(different=different, commonest=commonest)).severity is severity

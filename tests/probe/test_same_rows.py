@@ -85,6 +85,13 @@ class Twice(Tower):
         return self.tower(torch.cat([x, x[:4]]))
 
 
+class Padded(Tower):
+    """Most rows are padding, and the others differ."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.tower(torch.cat([x, torch.zeros(5 * BATCH, WIDTH)]))
+
+
 class Dropped(Interleaved):
     def __init__(self) -> None:
         super().__init__(drop=nn.Dropout(0.5))
@@ -140,7 +147,7 @@ def test_rows_that_are_the_same_are_counted_and_timed_once_each(
     assert found["now_ms"] > 0 and found["once_ms"] > 0
 
 
-@pytest.mark.parametrize("model", [Different, Twice])
+@pytest.mark.parametrize("model", [Different, Twice, Padded])
 def test_rows_that_differ_are_left_alone(model: type[nn.Module]) -> None:
     assert _rows(model()) == []
 

@@ -115,7 +115,9 @@ def drawn_each_epoch(ms: float = 400.0, part: str = "other") -> Evidence:
     return with_(plain, epoch_starts=starts, step=with_(plain.step, irregular_ms=1.1 * ms / 50))
 
 
-def repeated_rows(once_ms: float = 1.0, milliseconds: float = 12.0) -> Evidence:
-    """A tower that is given each of 32 rows 20 times; a pass takes 8 ms, and so much with each once."""
-    seen = RepeatedRows("tower", "Sequential", TOWER_LINE, 1.0, milliseconds, 640, 32, 8.0, once_ms)
+def repeated_rows(
+    once_ms: float = 1.0, milliseconds: float = 12.0, different: int = 32, commonest: int = 20
+) -> Evidence:
+    """A tower that is given 640 rows, each of 32 ones 20 times; a pass takes 8 ms, and so much with each once."""
+    seen = RepeatedRows("tower", "Sequential", TOWER_LINE, 1.0, milliseconds, 640, different, commonest, 8.0, once_ms)
     return with_(healthy(), ops__repeated_rows=(seen,))

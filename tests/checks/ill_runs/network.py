@@ -6,7 +6,9 @@ from typing import Any
 
 from samples import HOT_LINES, LAYERS, healthy, with_
 
-from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Line, Op, Site
+from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Line, Op, Siblings, Site
+
+HEADS_LINE = Site("model.py", 28, "forward")
 
 
 def layer(kind: str = "Linear", share: float = 0.6, flops: float = 0.6, **changes: Any) -> Layer:
@@ -105,3 +107,9 @@ def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") 
         *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
     )
     return with_layer(cell, hot_lines=(line, *HOT_LINES))
+
+
+def one_by_one(stacked_ms: float = 1.0, milliseconds: float = 12.0) -> Evidence:
+    """Eight heads of 4 ms, which take so much in one call; there are three such loops at the line."""
+    heads = Siblings("heads.0", "Head", HEADS_LINE, "for head in self.heads", 8, 1.0, milliseconds, 4.0, stacked_ms)
+    return with_(healthy(), ops__siblings=(heads,))

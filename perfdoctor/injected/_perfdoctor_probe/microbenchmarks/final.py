@@ -19,6 +19,7 @@ from . import (
     parameters,
     recurrent,
     replay,
+    stacked,
     ways,
 )
 from .passes import PassMicrobenchmark, always
@@ -52,6 +53,8 @@ class FinalMicrobenchmark:
         """Modules that are called for one part after the other."""
         self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Modules that are given the same rows several times over."""
+        self.siblings: list = []
+        """Loops over modules of one class, as facts and `Siblings`."""
         self.unused = None
         """Gradients of theirs that no optimizer uses."""
 
@@ -75,6 +78,8 @@ class FinalMicrobenchmark:
                 found["in_parts"] = [one for one in timed if "times" in one]
                 timed = [{**facts, **once_each.timings(one, facts["rows"])} for facts, one in self.repeated_rows]
                 found["repeated_rows"] = [one for one in timed if "now_ms" in one]
+                timed = [{**facts, **stacked.timings(siblings)} for facts, siblings in self.siblings]
+                found["siblings"] = [one for one in timed if "now_ms" in one]
                 found["ways"] = ways.timings(
                     self.passes, self.ops, self.library.get("attention", [])
                 )  # last: glibc keeps memory from here on

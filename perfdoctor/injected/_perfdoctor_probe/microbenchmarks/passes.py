@@ -200,7 +200,7 @@ class _Call:
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""
         module = self._found()
-        state = _State(module)
+        state = State(module)
         try:
             first = self._pass(module, 1)
             began = time.perf_counter_ns()
@@ -218,7 +218,7 @@ class _Call:
     def keeps_state(self) -> bool:
         """Whether the modules hold other tensors afterwards."""
         module = self._found()
-        state = _State(module)
+        state = State(module)
         try:
             self._pass(module, 1)()
             norms = (one for one in module.modules() if isinstance(one, torch.nn.modules.batchnorm._NormBase))
@@ -229,7 +229,7 @@ class _Call:
     def saved_bytes(self, room: int) -> int:
         """Raises as soon as there are more."""
         module = self._found()
-        state = _State(module)
+        state = State(module)
         try:
             return _keeping(self._pass(module, 1), room)
         finally:
@@ -238,7 +238,7 @@ class _Call:
     def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
         module = self._found()
-        state = _State(module)
+        state = State(module)
         try:
             run = self._pass(module, 1)
             began = time.thread_time_ns()
@@ -267,7 +267,7 @@ class _Call:
         module = self.module()
         if module is None or module.training != self.training:
             raise _NotRepeatableError("the module is gone, or in another mode")
-        _no_obstacle(module)
+        no_obstacle(module)
         return module
 
     def _pass(self, module, factor: int, inputs=None):
@@ -292,7 +292,7 @@ class _Call:
         return joined([tensor.detach()] * factor).requires_grad_(tensor.requires_grad)
 
 
-class _State:
+class State:
     """What calls of a module may change, but its parameters: attributes, what is in them, and generators."""
 
     def __init__(self, module) -> None:
@@ -345,7 +345,7 @@ def _tensors_of(container) -> "set[int]":
     return {id(value) for value in values if isinstance(value, torch.Tensor)}
 
 
-def _no_obstacle(module) -> None:
+def no_obstacle(module) -> None:
     """Nobody but the module may hear of the calls: no hooks, and no other ranks."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise _NotRepeatableError("other ranks would have to do the same")

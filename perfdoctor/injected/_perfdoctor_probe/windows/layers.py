@@ -21,6 +21,7 @@ from . import conv_choice, gaps
 from .gradients import UnusedGradients, updated
 from .in_parts import InParts
 from .repeated_rows import RepeatedRows
+from .siblings import Families, Siblings
 
 _KEPT = 40
 """Layers kept, the largest by time."""
@@ -85,6 +86,9 @@ class Layers:
         self.repeating = RepeatedRows()
         self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Likewise."""
+        self.families: "Families | None" = None
+        self.siblings: "list[tuple[dict, Siblings]]" = []
+        """Likewise."""
         self.own_ns = 0
         """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
@@ -101,7 +105,9 @@ class Layers:
         self.handles: list = []
 
     def open(self) -> None:
-        self.parts = InParts(self.sites) if self.sites is not None else None
+        if self.sites is not None:
+            self.parts = InParts(self.sites)
+            self.families = Families(self.sites, self.parts.loops)
         self.handles = [
             nn_module.register_module_forward_pre_hook(self._enters),
             nn_module.register_module_forward_hook(self._leaves, always_call=True),
@@ -140,6 +146,8 @@ class Layers:
                     self.roots.append(module)
                 if not (self.aside or self.idle):
                     self.repeating.enters(module, self.stack, inputs, sys._getframe(1))
+                    if self.families is not None:
+                        self.families.enters(module, self.calls[id(module)], self.stack, inputs, sys._getframe(1))
                 took_ns = time.perf_counter_ns() - began
                 self.own_ns += took_ns if took_ns > gaps.LONG_NS // 2 else 0
             # A model that is evaluated and trained in one step stands aside in neither.
@@ -240,6 +248,7 @@ class Layers:
         if self.parts is not None and not on_device:
             of_module = functools.partial(self._called, names, spent, steps)
             self.in_parts, self.repeated_rows = self.parts.rows(of_module), self.repeating.rows(of_module)
+            self.siblings = self.families.rows(of_module) if self.families is not None else []
         return {
             "layers": rows[:_KEPT],
             "count": len(rows),

@@ -156,8 +156,10 @@ class OpsWindow(ProfilerWindow):
             final.unused = seen.unused
             final.passes = seen.passes
             final.in_parts, final.repeated_rows = seen.in_parts, seen.repeated_rows
+            final.siblings = seen.siblings
             operators_ms = sum(op["self_ms_per_step"] for op in ops)
-            for passes in (final.passes, *(one for _, one in (*seen.in_parts, *seen.repeated_rows))):
+            members = (passes for _, siblings in seen.siblings for _, passes in siblings.members)
+            for passes in (final.passes, *(one for _, one in (*seen.in_parts, *seen.repeated_rows)), *members):
                 passes.keep(operators_ms)
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:

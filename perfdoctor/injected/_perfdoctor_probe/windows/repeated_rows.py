@@ -65,10 +65,10 @@ class RepeatedRows:
             if self.looked_at + number > _ROWS_IN_ALL:
                 continue
             self.looked_at += number
-            different = _different(given, flat) if number else None
-            if different is not None:
+            counts = _counts(given, flat) if number else None
+            if counts is not None:
                 self.bytes += size
-                return {"rows": number, "different": different}
+                return {"rows": number, "different": counts[0], "commonest": counts[1]}
         return None
 
     def rows(self, of_module) -> "list[tuple[dict, PassMicrobenchmark]]":
@@ -97,19 +97,21 @@ def _leading(flat: bool) -> int:
     return 2 if flat else 1
 
 
-def _different(given: list, flat: bool) -> "int | None":
-    """Of the rows of all these tensors together, how many differ; None where most do, or rows do not lie together."""
+def _counts(given: list, flat: bool) -> "tuple[int, int] | None":
+    """Of the rows of all these tensors together, how many differ, and how often the commonest comes; None where most
+    differ but for that one, which may be padding, or rows do not lie together."""
     rows = [_Rows(one, _leading(flat)) for one in given]
     if not all(one.lie_together for one in rows):
         return None
-    most = int(_DIFFERENT * len(rows[0].places))
+    number = len(rows[0].places)
     for limit in (_PREFIX, None):
-        met: set = set()
+        met: "dict[tuple, int]" = {}
         for row in zip(*(one.read(limit) for one in rows)):
-            met.add(row)
-            if len(met) > most:
+            met[row] = met.get(row, 0) + 1
+            if len(met) > _DIFFERENT * number:
                 return None
-    return len(met)
+    commonest = max(met.values())
+    return (len(met), commonest) if len(met) - 1 <= _DIFFERENT * (number - commonest) else None
 
 
 def _is_plain(tensor) -> bool:

@@ -1,0 +1,64 @@
+"""Layers of one class that a loop calls one after the other, though none needs the one before."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Severity,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
+from perfdoctor.api.quantities import Missing, Siblings
+
+from .case import Case
+
+_ERROR = 0.1
+"""Of a pass that was run again, more or less."""
+
+
+def layers_one_by_one(case: Case) -> tuple[Finding, ...]:
+    """One for each loop of which one call with all weights is known to save enough. It is an opportunity: their
+    weights have to be kept otherwise."""
+    ops = case.evidence.ops
+    return () if isinstance(ops, Missing) else present(*(_finding(case, one) for one in ops.siblings))
+
+
+def _finding(case: Case, one: Siblings) -> Finding | None:
+    step = case.step
+    cost = Cost(step, min(one.milliseconds, step.parts.forward + step.parts.backward))
+    low, high = (max(0.0, 1 - (1 + error) * one.stacked_ms / one.now_ms) * cost.ms for error in (_ERROR, -_ERROR))
+    if low < case.limits.min_share * step.step_ms:
+        return None
+    return Finding(
+        id="PD09.one-by-one",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="{members:layer} like {layer} are called one after the other: {cost_ms} per step ({cost_share})",
+        reasoning="they have weights of the same shapes, and none needs what the one before gives; with all weights in "
+        "one call they take {stacked_ms}, as they are {now_ms}, forwards and backwards, timed after the last step",
+        evidence=(
+            Measurement("layer", one.name or one.kind, "text", "the first of them"),
+            *cost.measured("in all of them"),
+            Measurement("members", one.members, "count", "layers in such a loop"),
+            Measurement("loop", one.loop, "text", "the loop"),
+            milliseconds("stacked_ms", one.stacked_ms, "one call with the weights of all"),
+            milliseconds("now_ms", one.now_ms, "their calls one after the other"),
+        ),
+        location=location(one.at),
+        fix=Fix(
+            text="Keep the weights of all in one layer: one wide Linear and a view for heads, `torch.baddbmm` for an "
+            "ensemble.",
+            code="q = self.query(x).unflatten(-1, (heads, width)).transpose(1, 2)  # all heads at once\n"
+            "hidden = torch.baddbmm(self.bias, x.expand(members, -1, -1), self.weight)  # (members, in, out)",
+            risk="Checkpoints hold the weights layer by layer: stack them as they are loaded.",
+        ),
+        savings=savings(
+            step, low, high, "the layers' own passes, run again one after the other and with all weights in one call"
+        ),
+    )
