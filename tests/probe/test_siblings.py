@@ -10,6 +10,7 @@ from torch import nn
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import stacked
+from perfdoctor.injected._perfdoctor_probe.windows import siblings as windows_siblings
 from perfdoctor.injected._perfdoctor_probe.windows.layers import Layers
 from perfdoctor.injected._perfdoctor_probe.windows.siblings import Siblings
 
@@ -66,6 +67,17 @@ class Few(Joined):
         super().__init__(Head(), Head(), Head())
 
 
+class AmongOthers(Joined):
+    """What comes before and after them has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(super().forward(self.first(x)))
+
+
 class Dropping(Head):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.dropout(super().forward(x), 0.5, train=True)
@@ -110,3 +122,10 @@ def test_what_needs_the_one_before_or_has_other_shapes_is_left_alone(model: type
 def test_what_gives_other_numbers_in_one_call_is_not_timed() -> None:
     ((_, siblings),) = _rows(Joined(*(Dropping() for _ in range(4))))
     assert _timed(siblings) == {}
+
+
+def test_only_what_siblings_are_given_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for one input of 8 x 16 numbers, and for the last module's."""
+    monkeypatch.setattr(windows_siblings, "_MOST_BYTES", 2 * 8 * WIDTH * 4)
+    ((facts, siblings),) = _rows(AmongOthers())
+    assert facts["members"] == 4 and len(siblings.members) == 4

@@ -22,8 +22,8 @@ class Siblings:
         self.stack = stack
         self.members: "list[tuple]" = []
         """Each module with its call."""
-        self.given: set = set()
-        """What they are given, by `id()`."""
+        self.given: "dict[tuple, list]" = {}
+        """The tensors that they are given, by `id()`, with their bytes."""
 
     @property
     def same_input(self) -> bool:
@@ -38,26 +38,48 @@ class Families:
         self.sites = sites
         self.loops = loops
         self.found: "dict[tuple, Siblings]" = {}
+        self.latest: "dict[int, tuple]" = {}
+        """Of each module that calls others, what it has called last."""
+        self.held: "dict[int, int]" = {}
+        """How many siblings are given a tensor, by `id()`."""
         self.bytes = 0
 
     def enters(self, module, line: int, around: list, inputs: tuple, frame) -> None:
         """`line`: of the user's that leads to the call. `around`, `inputs`, `frame` as for `InParts.enters`."""
         if not around or next(module.parameters(), None) is None:
             return
-        named = frame.f_locals.get("kwargs", {})
-        given = list(tensors_in((inputs, named)))
-        key = (id(around[-1][0]), type(module), line)
+        named, parent = frame.f_locals.get("kwargs", {}), id(around[-1][0])
+        key = (parent, type(module), line)
+        if self.latest.get(parent, key) != key:
+            self._let_go(self.latest[parent])
+        self.latest[parent] = key
         siblings = self.found.get(key)
         if siblings is None:
             siblings = self.found[key] = Siblings(self.sites.stack(frame))
-        ids = tuple(map(id, given))
+        given = [(id(one), one.numel() * one.element_size()) for one in tensors_in((inputs, named))]
+        ids = tuple(one for one, _ in given)
         if ids not in siblings.given:
-            self.bytes += sum(one.numel() * one.element_size() for one in given)
-        siblings.given.add(ids)
+            siblings.given[ids] = given
+            self._holds(given, 1)
         if self.bytes <= _MOST_BYTES:
             passes = PassMicrobenchmark()
             passes.note(module, inputs, named)
             siblings.members.append((module, passes))
+
+    def _let_go(self, key: tuple) -> None:
+        """Of what a module that has no siblings was given: something else was called after it."""
+        siblings = self.found[key]
+        if len(siblings.members) <= 1:
+            for given in siblings.given.values():
+                self._holds(given, -1)
+            siblings.members, siblings.given = [], {}
+
+    def _holds(self, given: "list[tuple[int, int]]", more: int) -> None:
+        for one, size in given:
+            before = self.held.get(one, 0)
+            self.held[one] = before + more
+            if not before or not before + more:
+                self.bytes += more * size
 
     def rows(self, of_module) -> "list[tuple[dict, Siblings]]":
         """What is known of each loop over siblings that may be one call, the dearest first. `of_module` as for
