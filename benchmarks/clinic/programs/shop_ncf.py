@@ -96,10 +96,8 @@ class NCF(nn.Module):
 def build_optimizers(model, lr):
     return [torch.optim.Adam(model.parameters(), lr=lr)]  # sick here
     dense = [p for name, p in model.named_parameters() if not name.startswith("towers.")]  # well
-    return [
-        torch.optim.SparseAdam(list(model.towers.parameters()), lr=lr),  # well
-        torch.optim.Adam(dense, lr=lr),
-    ]  # well
+    sparse = torch.optim.SparseAdam(list(model.towers.parameters()), lr=lr)  # well
+    return [sparse, torch.optim.Adam(dense, lr=lr)]  # well
 
 
 def train_step(model, optimizers, user, candidates):
