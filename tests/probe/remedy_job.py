@@ -31,8 +31,8 @@ UNSUITABLE_HERE = {
     *("compile.off", "ddp.no-sync", "etl.pin-memory", "cudnn.on", "layout.channels-last", "reads.deferred"),
     *("debug.no-profiler", "optimizer.freeze-unused", "blas.one-thread"),
 }
-"""Without CUDA, without ranks, in a model without images that is not compiled, without a profiler, where every parameter
-learns, and under OMP_NUM_THREADS=1, which OpenBLAS reads, too."""
+"""Without CUDA, without ranks, in a model without images that is not compiled, without a profiler, where every
+parameter learns, and under OMP_NUM_THREADS=1, which OpenBLAS reads, too."""
 NEEDS_WORKERS = {"etl.prefetch", "etl.worker-threads", "etl.persistent-workers"}
 SUITS_ONE_ARGUMENT = {"threads": "threads=3", "etl.workers": "etl.workers=1"}
 # The first use of Dynamo changes torch.optim for good.
