@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Cause, Missing, Site
 
 from .._shared.in_python import lines_in_python
-from .._shared.lines import PYTHON_PARTS
+from .._shared.lines import PYTHON_PARTS, key
 from .case import Case
 
 _LEAST_CORES = 0.2
@@ -80,7 +80,11 @@ def second_pool(case: Case) -> Finding | None:
 
 
 def _caller(case: Case) -> Site | None:
-    """The dearest line in which libraries other than torch compute."""
+    """The dearest line in which libraries other than torch compute; one that issues operators only where all do, since
+    it is beside this pool that those take long."""
     lines = lines_in_python(case.evidence, (*PYTHON_PARTS, "input_wait"))
+    hot = () if isinstance(case.evidence.hot_lines, Missing) else case.evidence.hot_lines
+    issuing = {key(line.site) for line in hot}
     called = [line for line in lines if line.called or line.part in PYTHON_PARTS]
-    return max(called, key=lambda line: line.ms_per_step).site if called else None
+    alone = [line for line in called if key(line.site) not in issuing]
+    return max(alone or called, key=lambda line: line.ms_per_step).site if called else None

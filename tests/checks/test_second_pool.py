@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from ill_runs.omp_threads import POOL_LINE, second_pool
 from perfdoctor.checks.omp_threads import CHECK
-from samples import asked, is_clear, number, step
+from samples import HOT_LINES, asked, is_clear, number, step, with_
 
 from perfdoctor.diagnosis.findings import Severity
-from perfdoctor.evidence.model import Parts
+from perfdoctor.evidence.model import CodeLine, Parts
 
 examined, found = asked(CHECK)
 
@@ -20,6 +20,15 @@ def test_it_is_told_at_the_line_that_computes_without_torch() -> None:
     assert number(finding, "cores") == 0.9
     assert finding.fix.remedies == ("blas.one-thread",)
     assert finding.savings.low_ms < finding.savings.high_ms
+
+
+def test_a_line_that_issues_operators_is_not_the_one() -> None:
+    """Its operators may have waited for a CPU."""
+    seen = second_pool()
+    slowed = CodeLine(HOT_LINES[0].site, "forward", True, 60.0, 0.5)
+    lines = (*seen.code_lines, slowed)  # type: ignore[misc]
+    finding = found(with_(seen, code_lines=lines))
+    assert finding.location is not None and finding.location.line == POOL_LINE.line
 
 
 def test_threads_that_may_have_computed_are_an_opportunity() -> None:
