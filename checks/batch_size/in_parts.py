@@ -13,13 +13,12 @@ from perfdoctor.api.findings import (
     present,
     savings,
 )
-from perfdoctor.api.quantities import InParts, Missing, Step
+from perfdoctor.api.quantities import InParts, Missing
 
 from .._shared.lines import key
+from .._shared.run_again import passes_cost, saved
 from .case import Case
 
-_ERROR = 0.1
-"""Of a pass that was run again, more or less."""
 _OWN = 0.3
 """Of a module's time, in operators of a line: forwards alone is a third."""
 
@@ -36,26 +35,20 @@ def _is_of_the_line(case: Case, one: InParts) -> bool:
     return sum(line.ms_per_step for line in lines if key(line.site) == key(one.at)) > _OWN * one.milliseconds
 
 
-def _spent_ms(one: InParts, step: Step) -> float:
-    return min(one.milliseconds, step.parts.forward + step.parts.backward)
-
-
-def _saved(one: InParts, step: Step) -> tuple[float, float]:
+def _saved(one: InParts, cost: Cost) -> tuple[float, float]:
     """Milliseconds per step: by as many parts at once as were timed, and by all of them, where each one more takes
     what the last ones did."""
     *_, (fewer, fewer_ms), (most, most_ms) = one.times
     once_ms, calls = one.times[0][1], max(one.calls_per_step, most)
     at_once_ms = most_ms + (calls - most) * max(0.0, (most_ms - fewer_ms) / (most - fewer))
-    least = 1 - (1 + _ERROR) * most_ms / (most * once_ms)
-    best = 1 - (1 - _ERROR) * at_once_ms / (calls * once_ms)
-    return max(0.0, least) * _spent_ms(one, step), max(0.0, best) * _spent_ms(one, step)
+    return saved(cost, most * once_ms, most_ms)[0], saved(cost, calls * once_ms, at_once_ms)[1]
 
 
 def _finding(case: Case, one: InParts) -> Finding | None:
-    step, (low, high) = case.step, _saved(one, case.step)
+    step, cost = case.step, passes_cost(case.step, one.milliseconds)
+    low, high = _saved(one, cost)
     if low < case.limits.min_share * step.step_ms:
         return None
-    cost = Cost(step, _spent_ms(one, step))
     most, most_ms = one.times[-1]
     return Finding(
         id="PD05.called-in-parts",

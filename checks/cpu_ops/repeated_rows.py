@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perfdoctor.api.findings import (
     Confidence,
-    Cost,
     Finding,
     Fix,
     Measurement,
@@ -16,10 +15,8 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, RepeatedRows, Step
 
+from .._shared.run_again import passes_cost, saved
 from .limits import Limits
-
-_ERROR = 0.1
-"""Of a pass that was run again, more or less; copying what comes out to where it belongs is in it."""
 
 _OFTEN = 4
 """Times that a row comes, from which on it is surely repeated for something: each pair of atoms comes twice, and few
@@ -34,8 +31,8 @@ def repeated_rows(evidence: Evidence, step: Step, limits: Limits) -> tuple[Findi
 
 
 def _finding(step: Step, one: RepeatedRows, limits: Limits) -> Finding | None:
-    cost = Cost(step, min(one.milliseconds, step.parts.forward + step.parts.backward))
-    low, high = (max(0.0, 1 - (1 + error) * one.once_ms / one.now_ms) * cost.ms for error in (_ERROR, -_ERROR))
+    cost = passes_cost(step, one.milliseconds)
+    low, high = saved(cost, one.now_ms, one.once_ms)
     if low < limits.repeated_share * step.step_ms:
         return None
     return Finding(

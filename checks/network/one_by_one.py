@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perfdoctor.api.findings import (
     Confidence,
-    Cost,
     Finding,
     Fix,
     Measurement,
@@ -16,10 +15,8 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Missing, Siblings
 
+from .._shared.run_again import passes_cost, saved
 from .case import Case
-
-_ERROR = 0.1
-"""Of a pass that was run again, more or less."""
 
 
 def layers_one_by_one(case: Case) -> tuple[Finding, ...]:
@@ -31,8 +28,8 @@ def layers_one_by_one(case: Case) -> tuple[Finding, ...]:
 
 def _finding(case: Case, one: Siblings) -> Finding | None:
     step = case.step
-    cost = Cost(step, min(one.milliseconds, step.parts.forward + step.parts.backward))
-    low, high = (max(0.0, 1 - (1 + error) * one.stacked_ms / one.now_ms) * cost.ms for error in (_ERROR, -_ERROR))
+    cost = passes_cost(step, one.milliseconds)
+    low, high = saved(cost, one.now_ms, one.stacked_ms)
     if low < case.limits.min_share * step.step_ms:
         return None
     return Finding(

@@ -12,19 +12,17 @@ from perfdoctor.api.findings import (
     location,
     savings,
 )
-from perfdoctor.api.quantities import Cause, Missing, Site
+from perfdoctor.api.quantities import Missing, Site
 
 from .._shared.in_python import lines_in_python
 from .._shared.lines import PYTHON_PARTS, key
+from .._shared.spinning import COLLAPSE, waited_ms
 from .case import Case
 
 _LEAST_CORES = 0.2
 """Of a CPU: who uses less keeps nobody waiting for long."""
 _WAITED = (0.7, 1.0)
 """Of the time without a CPU, part of which the team's own threads may take from each other."""
-_COLLAPSE = 0.8
-"""Of the step, that a team can lose where one of its threads lacks a CPU and the others spin until it has one: two
-threads beside a process that polled gained 4.3x [3.8, 4.9] on two CPUs when it slept instead."""
 _SPUN = 2.0
 """Times the loop's own time outside the passes, for each thread of the pool: they cannot have computed for as long."""
 
@@ -37,10 +35,7 @@ def second_pool(case: Case) -> Finding | None:
     crowded = case.threads.intra_op > 1 and case.demand + cores > case.usable
     if cores < _LEAST_CORES or not crowded or case.delay is None or case.delay <= case.limits.run_delay:
         return None
-    thread_ms = 0.0 if isinstance(case.lack.thread_ms, Missing) else case.lack.thread_ms
-    own = case.lack.fraction(Cause.OWN_THREADS)
-    # Whichever thread of the team lacks a CPU, the others wait for it.
-    cost = Cost(step, min(own * max(thread_ms, case.delay * step.working_ms), step.working_ms))
+    cost = Cost(step, waited_ms(step, case.lack, team=True))
     if cost.share < case.limits.min_share:
         return None
     largest = max(pools, key=lambda pool: pool.cores)
@@ -73,7 +68,7 @@ def second_pool(case: Case) -> Finding | None:
         savings=savings(
             step,
             _WAITED[0] * cost.ms,
-            max(_WAITED[1] * cost.ms, _COLLAPSE * step.working_ms),
+            max(_WAITED[1] * cost.ms, COLLAPSE * step.working_ms),
             "the time without a CPU; threads that spin until another has a CPU may lose most of the step",
         ),
     )

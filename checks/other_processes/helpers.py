@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Severity, location, savings
-from perfdoctor.api.quantities import Cause, Missing, Site
+from perfdoctor.api.quantities import Missing, Site
 
+from .._shared.spinning import COLLAPSE, waited_ms
 from .case import WAITED, Case
-
-_COLLAPSE = 0.8
-"""Of the step, that a team of threads can lose where one of them lacks a CPU, and the others spin until it has one: two
-threads beside a process that polled gained 4.3x [3.8, 4.9] on two CPUs when it slept instead."""
 
 _POLLS = Fix(
     text="If it only waits for something to do, let it sleep meanwhile; if it works, give it CPUs of its own, and "
@@ -26,20 +23,17 @@ _WORKS = Fix(
 def busy_helper(case: Case) -> Finding | None:
     """What such a process does is not seen from here, so it is an opportunity: it may work, or only poll."""
     limits, helpers = case.limits, case.host.helpers
-    own = case.lack.fraction(Cause.OWN_THREADS)
     if not helpers or case.host.idle_cpus >= limits.idle_cpus or case.job_delay <= limits.delay_share:
         return None
     threads = case.evidence.threads
     team = not isinstance(threads, Missing) and threads.intra_op > 1
-    # Whichever thread of a team lacks a CPU, the others wait for it.
-    waited_ms = own * max(case.thread_delay_ms, case.job_delay * case.step.working_ms if team else 0.0)
-    cost = case.worth(min(waited_ms, case.step.working_ms))
+    cost = case.worth(waited_ms(case.step, case.lack, team=team))
     if cost is None:
         return None
     helper = helpers[0]
     polls = helper.never_sleeps
     crowded = polls and team and case.lack.demand + len(helpers) > case.lack.usable_cpus
-    most_ms = max(cost.ms, _COLLAPSE * case.step.working_ms if crowded else 0.0)
+    most_ms = max(cost.ms, COLLAPSE * case.step.working_ms if crowded else 0.0)
     used = sum(helper.cpus for helper in helpers)
     return Finding(
         id="PD12.busy-helper",

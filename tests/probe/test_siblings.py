@@ -94,8 +94,7 @@ def _rows(model: nn.Module) -> list[tuple[dict[str, Any], Siblings]]:
 
 
 def _timed(siblings: Siblings) -> dict[str, Any]:
-    for _, passes in siblings.members:
-        passes.keep(1.0)
+    siblings.keep(1.0)
     return stacked.timings(siblings)
 
 
@@ -128,4 +127,12 @@ def test_only_what_siblings_are_given_is_held(monkeypatch: pytest.MonkeyPatch) -
     """Room for one input of 8 x 16 numbers, and for the last module's."""
     monkeypatch.setattr(windows_siblings, "_MOST_BYTES", 2 * 8 * WIDTH * 4)
     ((facts, siblings),) = _rows(AmongOthers())
-    assert facts["members"] == 4 and len(siblings.members) == 4
+    assert facts["members"] == 4 and len(siblings.passes) == 4
+
+
+@pytest.mark.parametrize(("model", "inputs"), [(Joined, 1), (OfParts, 4)])
+def test_what_all_are_given_is_copied_once(model: type[nn.Module], inputs: int) -> None:
+    ((_, siblings),) = _rows(model())
+    siblings.keep(1.0)
+    assert len({id(call.inputs) for call in siblings.calls()}) == inputs
+    assert siblings.modules == [], "the job's modules are its own from here on"

@@ -13,7 +13,6 @@ from _thread import get_native_id
 from . import procfs
 from .rows import rounded
 
-_TASKS = "/proc/self/task"
 _PREFIXES, _SUFFIXES = ("", "scipy_"), ("", "64_")
 """Of the functions' names, by build; with the latter, sizes have 64 bits."""
 _SIZE = 256
@@ -107,12 +106,7 @@ def _at_work(do) -> "set[str]":
 
 def _cpu_ns() -> "dict[str, int]":
     """On a CPU so far, by thread; empty where the system does not say. 10 us each."""
-    found = {}
     try:
-        for thread in os.listdir(_TASKS):
-            fields = procfs.text(f"{_TASKS}/{thread}/schedstat").split()
-            if fields:
-                found[thread] = int(fields[0])
+        return {thread: procfs.thread_cpu_ns(thread) for thread in os.listdir("/proc/self/task")}
     except OSError:  # no such folder
-        pass
-    return found
+        return {}

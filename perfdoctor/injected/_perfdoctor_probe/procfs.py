@@ -41,6 +41,11 @@ def thread_delays() -> "tuple[int, int] | None":
     return (int(fields[1]) // 1000, int(fields[2])) if len(fields) == 3 else None
 
 
+def thread_cpu_ns(native: "int | str") -> int:
+    """That a thread of this process has been on a CPU, since it started; 0 where that is not known."""
+    return int((text(f"/proc/self/task/{native}/schedstat").split() or ("0",))[0])
+
+
 def thread_delay_us() -> "int | None":
     """Time the calling thread was runnable without a CPU, since it started."""
     delays = thread_delays()

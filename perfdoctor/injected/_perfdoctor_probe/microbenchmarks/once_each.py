@@ -4,10 +4,8 @@ import functools
 
 import torch
 
+from ..windows.equivalents import agree
 from .passes import PassMicrobenchmark, Way, each, tensors_in
-
-_SAME = 1e-3
-"""Of the largest number: kernels for fewer rows may add in another order."""
 
 
 def timings(passes: PassMicrobenchmark, rows: int) -> dict:
@@ -39,7 +37,7 @@ def _once(rows: int, call, module) -> Way:
 def _agree(whole, few, numbers) -> bool:
     if few.shape[0] <= int(numbers.max()) or not whole.is_floating_point():
         return False
-    return bool(torch.allclose(few[numbers], whole, rtol=0.0, atol=_SAME * float(whole.abs().max())))
+    return agree(few[numbers], whole)
 
 
 def _nothing() -> None:

@@ -77,6 +77,13 @@ class PassMicrobenchmark:
             self.missing = str(error)
             self.calls = {}
 
+    def share_inputs(self, other: "PassMicrobenchmark") -> None:
+        """In place of `keep`: those of another one's only call, which are the same, and were kept."""
+        if not other.calls:
+            self.calls = {}
+        for call, kept in zip(self.calls.values(), other.calls.values()):
+            call.share_inputs(kept)
+
     def consider(self, module, args: tuple, named: dict) -> None:
         """A training pass after the window has just ended. Where sequences differ from batch to batch, the window may
         have seen a short one: of all the one in the middle is to stand for them."""
@@ -196,6 +203,9 @@ class _Call:
         if sum(map(_size, tensors)) > _INPUT_BYTES:
             raise _NotRepeatableError("the inputs are too large to be kept")
         self.inputs = each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+    def share_inputs(self, kept: "_Call") -> None:
+        self.batch, self.stacked, self.inputs = kept.batch, kept.stacked, kept.inputs
 
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""

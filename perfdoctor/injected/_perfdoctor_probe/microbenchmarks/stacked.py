@@ -7,20 +7,19 @@ import warnings
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
+from ..windows.equivalents import agree
 from . import replay
 from .passes import State, no_obstacle, tensors_in
 
 _LIMIT_NS = 1_000_000_000
-_SAME = 1e-3
-"""Of the largest number: kernels for several matrices at once may add in another order."""
 
 
 def timings(siblings) -> dict:
     """Milliseconds of all their passes, forward and backward, one after the other, `now_ms`, and in one call,
     `stacked_ms`; empty where that cannot be made, or gives other numbers."""
-    calls = [call for _, passes in siblings.members for call in passes.calls.values()]
+    calls = siblings.calls()
     modules = [call.module() for call in calls]
-    if len(calls) != len(siblings.members) or None in modules or any(call.autocast for call in calls):
+    if not calls or None in modules or any(call.autocast for call in calls):
         return {}
     states = [State(module) for module in modules]
     try:
@@ -56,7 +55,7 @@ def _timed(modules: list, inputs: list, same_input: bool) -> dict:
 
     with torch.no_grad():
         wanted, made = torch.stack(one_after_the_other()), at_once()
-    if made.shape != wanted.shape or not torch.allclose(made, wanted, rtol=0.0, atol=_SAME * float(wanted.abs().max())):
+    if not agree(made, wanted):
         return {}
     own = tuple(one for module in modules for one in module.parameters() if one.requires_grad)
     stacked = tuple(one for one in weights.values() if one.requires_grad)

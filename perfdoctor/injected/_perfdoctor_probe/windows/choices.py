@@ -9,6 +9,7 @@ import time
 
 from ..changes import Changes
 from ..rows import milliseconds
+from .equivalents import row
 
 _LEAST_NS = 50_000
 """A call that takes less is not worth another way."""
@@ -75,17 +76,5 @@ class Choices:
             at, many, _ = key
             now_ms, other_ms = milliseconds(sum(spent), steps), milliseconds(len(spent) * self.other_ns[key], steps)
             if at >= 0 and len(spent) >= steps and other_ms < now_ms:
-                found.append(
-                    {
-                        "kind": "chosen",
-                        "at": at,
-                        "then_at": at,
-                        "times_per_step": len(spent) / steps,
-                        "shape": [many],
-                        "forward_ms": now_ms,
-                        "backward_ms": 0.0,
-                        "other_forward_ms": other_ms,
-                        "other_backward_ms": 0.0,
-                    }
-                )
+                found.append(row("chosen", at, len(spent) / steps, [many], (now_ms, 0.0), (other_ms, 0.0)))
         return found

@@ -14,7 +14,7 @@ import torch
 
 from ..changes import Changes
 from ..rows import milliseconds
-from .equivalents import agree
+from .equivalents import agree, row
 
 _FEWER = 0.6
 """Of the multiplications, at most, in the other order."""
@@ -172,18 +172,6 @@ class Einsums:
                 continue
             per_step = calls / steps
             now, other = ([milliseconds(per_step * ns, 1) for ns in way] for way in (tried.now_ns, tried.other_ns))
-            found.append(
-                {
-                    "kind": "einsum",
-                    "at": key[0],
-                    "then_at": key[0],
-                    "times_per_step": per_step,
-                    "shape": list(tried.shape),
-                    "forward_ms": now[0],
-                    "backward_ms": now[1],
-                    "other_forward_ms": other[0],
-                    "other_backward_ms": other[1],
-                    "equation": tried.equation,
-                }
-            )
-        return [row for row in found if row["other_forward_ms"] < row["forward_ms"]]
+            if other[0] < now[0]:
+                found.append({**row("einsum", key[0], per_step, tried.shape, now, other), "equation": tried.equation})
+        return found

@@ -294,16 +294,25 @@ def _row(kind: str, line: tuple, cases: "list[_Case]", steps: int, sites, backwa
     calls = [one for case in cases for one in case.falls_away()]
     passed = [case for case in cases if any(backward_ns(one) for one in case.made)]
     largest = max(cases, key=lambda case: sum(one.spent_ns for one in case.made))
+    now_ns = sum(one.spent_ns for one in calls), sum(map(backward_ns, calls))
+    other_ns = sum(case.tried.forward_ns for case in cases), sum(case.tried.backwards_ns() for case in passed)
+    now, other = (tuple(milliseconds(ns, steps) for ns in way) for way in (now_ns, other_ns))
+    then_at = sites.number((*largest.made[-1].stack[-1], None))
+    return row(kind, sites.number((*line, None)), len(cases) / steps, largest.shape, now, other, then_at)
+
+
+def row(kind: str, at: int, times: float, shape, now: tuple, other: tuple, then_at: "int | None" = None) -> dict:
+    """As it is recorded. `now`, `other`: milliseconds per step, forwards and backwards."""
     return {
         "kind": kind,
-        "at": sites.number((*line, None)),
-        "then_at": sites.number((*largest.made[-1].stack[-1], None)),
-        "times_per_step": len(cases) / steps,
-        "shape": list(largest.shape),
-        "forward_ms": milliseconds(sum(one.spent_ns for one in calls), steps),
-        "backward_ms": milliseconds(sum(map(backward_ns, calls)), steps),
-        "other_forward_ms": milliseconds(sum(case.tried.forward_ns for case in cases), steps),
-        "other_backward_ms": milliseconds(sum(case.tried.backwards_ns() for case in passed), steps),
+        "at": at,
+        "then_at": at if then_at is None else then_at,
+        "times_per_step": times,
+        "shape": list(shape),
+        "forward_ms": now[0],
+        "backward_ms": now[1],
+        "other_forward_ms": other[0],
+        "other_backward_ms": other[1],
     }
 
 

@@ -7,14 +7,11 @@ of them take at once is timed after the job's last step.
 import sys
 
 from ..microbenchmarks.passes import PassMicrobenchmark
+from .dearest import LEAST, dearest
 from .loops import Loops
 
 _CALLS = 3
 """In one call of the outermost module, from where on a module is called in parts."""
-_LEAST = 0.1
-"""Of the time in modules: less is not worth the timing."""
-_KEPT = 2
-"""Modules, the dearest: each is timed for up to a second."""
 
 
 class _Called:
@@ -50,12 +47,11 @@ class InParts:
         found = []
         for called in self.called.values():
             facts, share = of_module(called.module)
-            if share < _LEAST or len(called.passes.calls) != 1:
+            if share < LEAST or len(called.passes.calls) != 1:
                 continue
             loop = self.loops.around(called.stack)
             if loop is not None and not loop["carries"] and not loop.get("of_layers"):
                 (one,) = called.passes.calls.values()
                 one.count = 1  # which stands for all
                 found.append((share, {**facts, "loop": loop["header"]}, called.passes))
-        found.sort(key=lambda one: -one[0])
-        return [(facts, passes) for _, facts, passes in found[:_KEPT]]
+        return dearest(found)

@@ -158,8 +158,7 @@ class OpsWindow(ProfilerWindow):
             final.in_parts, final.repeated_rows = seen.in_parts, seen.repeated_rows
             final.siblings = seen.siblings
             operators_ms = sum(op["self_ms_per_step"] for op in ops)
-            members = (passes for _, siblings in seen.siblings for _, passes in siblings.members)
-            for passes in (final.passes, *(one for _, one in (*seen.in_parts, *seen.repeated_rows)), *members):
+            for _, passes in ((), final.passes), *seen.in_parts, *seen.repeated_rows, *seen.siblings:
                 passes.keep(operators_ms)
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:

@@ -42,7 +42,7 @@ class Polling:
             native = getattr(thread, "native_id", None)
             if ident == lead or native is None:
                 continue
-            self.cpu_ns.setdefault(native, _cpu_ns(native))
+            self.cpu_ns.setdefault(native, procfs.thread_cpu_ns(native))
             self.looks[native] += 1
             while frame is not None and self.is_library(frame.f_code.co_filename):
                 frame = frame.f_back
@@ -54,7 +54,7 @@ class Polling:
         wall_ns = max(1, time.perf_counter_ns() - self.began_ns)
         found = []
         for native, lines in self.asking.items():
-            cpus = (_cpu_ns(native) - self.cpu_ns[native]) / wall_ns
+            cpus = (procfs.thread_cpu_ns(native) - self.cpu_ns[native]) / wall_ns
             if cpus >= _LEAST_CPUS:
                 (code, line), _ = lines.most_common(1)[0]
                 asks = sum(lines.values()) / self.looks[native]
@@ -68,11 +68,6 @@ class Polling:
             loops = [node for node in ast.walk(tree) if isinstance(node, ast.While)] if tree is not None else []
             known = self.files[file] = {line for loop in loops for line in _lines(loop)}
         return known
-
-
-def _cpu_ns(native: int) -> int:
-    """Time on a CPU; 0 for a thread that has ended."""
-    return int((procfs.text(f"/proc/self/task/{native}/schedstat").split() or ("0",))[0])
 
 
 def _lines(loop) -> "set[int]":

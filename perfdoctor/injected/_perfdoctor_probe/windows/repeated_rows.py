@@ -12,6 +12,7 @@ import math
 import torch
 
 from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+from .dearest import LEAST, dearest
 
 _LEAST_ROWS = 8
 _MOST_ROWS = 1 << 15
@@ -23,10 +24,6 @@ _PREFIX = 32
 """Bytes of each row that are compared first."""
 _DIFFERENT = 0.5
 """Of all rows, at most, for a module to be timed."""
-_LEAST = 0.1
-"""Of the time in modules: less is not worth the timing."""
-_KEPT = 2
-"""Modules, the dearest: each is timed for up to a second."""
 
 
 class RepeatedRows:
@@ -41,18 +38,16 @@ class RepeatedRows:
 
     def enters(self, module, around: list, inputs: tuple, frame) -> None:
         """As `InParts.enters` is told."""
-        given = list(tensors_in((inputs, frame.f_locals.get("kwargs", {}))))
+        known = self.is_of_data or any(id(one) in self.found for one, _ in around)
+        if around and (known or next(module.parameters(), None) is None):
+            return
+        named = frame.f_locals.get("kwargs", {})
+        counts = self._counted(list(tensors_in((inputs, named))))
         if not around:
-            self.is_of_data = self._counted(given) is not None
-            return
-        if self.is_of_data or any(id(one) in self.found for one, _ in around):
-            return
-        if next(module.parameters(), None) is None:
-            return
-        counts = self._counted(given)
-        if counts is not None:
+            self.is_of_data = counts is not None
+        elif counts is not None:
             passes = PassMicrobenchmark()
-            passes.note(module, inputs, frame.f_locals.get("kwargs", {}))
+            passes.note(module, inputs, named)
             self.found[id(module)] = module, passes, counts
 
     def _counted(self, given: list) -> "dict | None":
@@ -76,10 +71,9 @@ class RepeatedRows:
         found = []
         for module, passes, counts in self.found.values():
             facts, share = of_module(module)
-            if share >= _LEAST and len(passes.calls) == 1:
+            if share >= LEAST and len(passes.calls) == 1:
                 found.append((share, {**facts, **counts}, passes))
-        found.sort(key=lambda one: -one[0])
-        return [(facts, passes) for _, facts, passes in found[:_KEPT]]
+        return dearest(found)
 
 
 def _number(given: list, flat: bool) -> int:

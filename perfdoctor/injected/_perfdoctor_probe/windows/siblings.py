@@ -5,14 +5,11 @@ One module that holds the weights of all could be called once; what that takes i
 """
 
 from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+from .dearest import LEAST, dearest
 
 _LEAST_MEMBERS = 4
 _MOST_BYTES = 1 << 26
 """Of inputs that are held until the window closes, in all."""
-_LEAST = 0.1
-"""Of the time in modules: less is not worth the timing."""
-_KEPT = 2
-"""Loops, the dearest: each is timed for up to a second."""
 
 
 class Siblings:
@@ -20,8 +17,10 @@ class Siblings:
 
     def __init__(self, stack: list) -> None:
         self.stack = stack
-        self.members: "list[tuple]" = []
-        """Each module with its call."""
+        self.modules: list = []
+        """Until the window is closed."""
+        self.passes: "list[PassMicrobenchmark]" = []
+        """The call of each."""
         self.given: "dict[tuple, list]" = {}
         """The tensors that they are given, by `id()`, with their bytes."""
 
@@ -29,6 +28,22 @@ class Siblings:
     def same_input(self) -> bool:
         """Whether all are given the same tensors."""
         return len(self.given) == 1
+
+    def keep(self, operators_ms: float) -> None:
+        """The window is closed, as for `PassMicrobenchmark.keep`. What all are given is copied once."""
+        self.modules = []
+        first, *others = self.passes
+        first.keep(operators_ms)
+        for passes in others:
+            if self.same_input:
+                passes.share_inputs(first)
+            else:
+                passes.keep(operators_ms)
+
+    def calls(self) -> list:
+        """One of each, where all could be kept; else none."""
+        calls = [call for passes in self.passes for call in passes.calls.values()]
+        return calls if len(calls) == len(self.passes) else []
 
 
 class Families:
@@ -64,15 +79,16 @@ class Families:
         if self.bytes <= _MOST_BYTES:
             passes = PassMicrobenchmark()
             passes.note(module, inputs, named)
-            siblings.members.append((module, passes))
+            siblings.modules.append(module)
+            siblings.passes.append(passes)
 
     def _let_go(self, key: tuple) -> None:
         """Of what a module that has no siblings was given: something else was called after it."""
         siblings = self.found[key]
-        if len(siblings.members) <= 1:
+        if len(siblings.modules) <= 1:
             for given in siblings.given.values():
                 self._holds(given, -1)
-            siblings.members, siblings.given = [], {}
+            siblings.modules, siblings.passes, siblings.given = [], [], {}
 
     def _holds(self, given: "list[tuple[int, int]]", more: int) -> None:
         for one, size in given:
@@ -86,30 +102,27 @@ class Families:
         `InParts.rows`."""
         lines: "dict[tuple, list[Siblings]]" = {}
         for (_, kind, line), siblings in self.found.items():
-            if len(siblings.members) >= _LEAST_MEMBERS and _are_alike(siblings):
+            if len(siblings.modules) >= _LEAST_MEMBERS and _are_alike(siblings):
                 lines.setdefault((kind, line), []).append(siblings)
         found = []
         for alike in lines.values():
-            of_all = [of_module(module) for siblings in alike for module, _ in siblings.members]
+            of_all = [of_module(module) for siblings in alike for module in siblings.modules]
             share = sum(one for _, one in of_all)
-            loop = self.loops.around(alike[0].stack) if share >= _LEAST else None
+            loop = self.loops.around(alike[0].stack) if share >= LEAST else None
             if loop is None or loop["carries"] or not loop.get("of_layers"):
                 continue
             facts = {
                 **of_all[0][0],
                 "milliseconds": sum(one["milliseconds"] for one, _ in of_all),
-                "members": len(alike[0].members),
+                "members": len(alike[0].modules),
                 "loop": loop["header"],
             }
             found.append((share, facts, alike[0]))
-        found.sort(key=lambda one: -one[0])
-        return [(facts, siblings) for _, facts, siblings in found[:_KEPT]]
+        return dearest(found)
 
 
 def _are_alike(siblings: Siblings) -> bool:
     """Whether all have parameters of the same names and shapes, and were called with tensors of the same shapes."""
-    shapes = {
-        tuple((name, tuple(one.shape)) for name, one in module.named_parameters()) for module, _ in siblings.members
-    }
-    keys = {key[1:] for _, passes in siblings.members for key in passes.calls}
+    shapes = {tuple((name, tuple(one.shape)) for name, one in module.named_parameters()) for module in siblings.modules}
+    keys = {key[1:] for passes in siblings.passes for key in passes.calls}
     return len(shapes) == 1 and len(keys) == 1

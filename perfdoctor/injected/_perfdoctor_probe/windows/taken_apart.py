@@ -13,6 +13,7 @@ import time
 import torch
 
 from ..rows import milliseconds
+from .equivalents import row
 
 PARTS = (torch.ops.aten.select.int, torch.ops.aten.slice.Tensor)
 _FEW = 8
@@ -64,18 +65,10 @@ class TakenApart:
 
     @staticmethod
     def _row(line: tuple, found: list, steps: int, sites) -> dict:
-        site = sites.number((*line, None))
-        return {
-            "kind": "taken-apart",
-            "at": site,
-            "then_at": site,
-            "times_per_step": len(found) / steps,
-            "shape": list(found[0][0]),
-            "forward_ms": 0.0,
-            "backward_ms": milliseconds(sum(count * ns for _, count, ns in found), steps),
-            "other_forward_ms": 0.0,
-            "other_backward_ms": milliseconds(sum(_ONCE * ns for *_, ns in found), steps),
-        }
+        now_ms = milliseconds(sum(count * ns for _, count, ns in found), steps)
+        other_ms = milliseconds(sum(_ONCE * ns for *_, ns in found), steps)
+        at = sites.number((*line, None))
+        return row("taken-apart", at, len(found) / steps, found[0][0], (0.0, now_ms), (0.0, other_ms))
 
 
 def _part_ns(shape: tuple, dtype) -> float:
