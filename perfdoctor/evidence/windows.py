@@ -24,7 +24,8 @@ from ..recording.lines import (
 )
 from ..recording.locks import LockWaits
 from ..recording.model import ProcessRecording
-from ..recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpsWindow, ThreadRound, TracingTiming
+from ..recording.operators import NO_COUNTERS, Counters, OpsWindow
+from ..recording.timings import NOT_TRACED, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")

@@ -23,8 +23,9 @@ from ..injected._perfdoctor_probe import records, rows
 from ..recording.base import Missing
 from ..recording.directory import RunDirectory
 from ..recording.model import ProcessRecording
-from ..recording.operators import OpsWindow, Replay, VectorExtensionTiming, VectorExtensionTimings
+from ..recording.operators import OpsWindow, Replay
 from ..recording.reader import read
+from ..recording.timings import VectorExtensionTiming, VectorExtensionTimings
 
 _INJECTED = Path(records.__file__).resolve().parent.parent
 _START_S = 20.0

@@ -40,16 +40,7 @@ from .loading import (
 from .locks import LockWaits
 from .memory import MemoryWindow, ObjectsWindow
 from .modes import ModesSeen, ModesWindow
-from .operators import (
-    Counters,
-    FinalTimings,
-    OpsWindow,
-    ProfilerTiming,
-    RequestTiming,
-    ThreadRound,
-    TracingTiming,
-    VectorExtensionTimings,
-)
+from .operators import Counters, OpsWindow
 from .parallel import Division
 from .process import (
     BOUNDARIES,
@@ -80,6 +71,7 @@ from .process import (
 )
 from .settings import PLAIN_ALLOCATOR, AllocatorTiming, ReducedModel, Settings
 from .spark import SparkResources
+from .timings import FinalTimings, ProfilerTiming, RequestTiming, ThreadRound, TracingTiming, VectorExtensionTimings
 from .trials import Applied, Block, TrialPlan, TrialsBegan
 
 Ints = npt.NDArray[np.int64]

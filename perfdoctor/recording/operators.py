@@ -1,5 +1,5 @@
-"""The operator window: operators by type and shape, and what they would take otherwise; and the counters window, what a
-few steps do, counted. Per step, milliseconds."""
+"""The operator window: operators by type and shape; and the counters window, what a few steps do, counted. Per step,
+milliseconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from typing import Any
 from .base import NOT_TIMED, Missing, Site
 from .kept_trace import NOT_KEPT, KeptTrace
 from .layers import LayerProfile
-from .libraries import Attention, LayoutTiming, LibraryTiming, LibraryUse, Recurrent
+from .libraries import LibraryUse
+from .timings import (
+    BatchReplay,
+    BatchTimings,
+    BlasPool,
+    ConvolutionTiming,
+    DtypeTiming,
+    FrozenTiming,
+    InParts,
+    ParameterTiming,
+    PassWays,
+    RepeatedRows,
+    Siblings,
+    ThreadTiming,
+    UpdateTiming,
+)
 
 _PAIRS = {"complex64": "float32", "complex128": "float64"}
-NOT_TRACED = Missing("nobody traces Python's allocations, or what that costs was not timed")
-"""In the place of a `TracingTiming`."""
-NO_LIMIT = Missing("no variable limits vector extensions")
 NO_COUNTERS = Missing(
     "this run was not asked to count", "record it with `perfdoctor gate` or `perfdoctor baseline write`"
 )
@@ -41,330 +53,6 @@ class Op:
     def computes_in(self, dtype: str) -> bool:
         """Whether its numbers, or the pairs that complex ones are, are of the type."""
         return _is_of(self.dtype, dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class DtypeTiming:
-    """One of the job's own operators, timed in this process on zeros of its shapes in two types."""
-
-    name: str
-    shapes: str
-    dtype: str
-    """What the job uses; of complex numbers, what they are pairs of."""
-    milliseconds: float
-    """One call in `dtype`."""
-    float32_milliseconds: float
-    """One call in float32."""
-    bfloat16_milliseconds: float | None = None
-    """One call in bfloat16, of a product in float32 on a CPU that multiplies it; else None."""
-    convert_milliseconds: float | None = None
-    """To convert its inputs to bfloat16."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadTiming:
-    """The job's own largest operators, timed in this process with a number of intra-op threads."""
-
-    threads: int
-    milliseconds: float
-    """One round of them all, mean; comparable between the entries of one run only."""
-    rounds: int = 1
-    """Rounds, half a second or more apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassWays:
-    """The job's own calls of modules in the operator window, forward and backward, made again in other ways after its
-    last step: milliseconds of all, on the wall clock."""
-
-    now_ms: float
-    times: tuple[tuple[str, float], ...]
-    """By name: `threads=2`, `bfloat16`, `float32`, `channels last`, `without padding`, `of like length`,
-    `without checkpointing`, `fused attention`, `no pool`, `memory kept`."""
-    length: int = 0
-    """Tokens of a padded sequence ..."""
-    needed: int = 0
-    """... and as many as the longest of its batch has. Both 0 where nothing was cut off."""
-    batch_length: int = 0
-    """Tokens of a sequence in a batch of very different lengths ..."""
-    mean_length: int = 0
-    """... and as many as its sequences have on average. Both 0 where they are of like length."""
-    kept_bytes: int = 0
-    """What the forward passes keep for their backward passes without checkpointing."""
-
-    def share(self, way: str) -> float | None:
-        """What is left of the time that way; None where it was not tried."""
-        took = dict(self.times).get(way)
-        return None if took is None or self.now_ms <= 0 else took / self.now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRound:
-    """One round with each number of threads."""
-
-    step: int
-    timings: tuple[ThreadTiming, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTiming:
-    """One of the job's own products, timed in this process with other numbers of samples; milliseconds of one call."""
-
-    name: str
-    shapes: str
-    calls_per_step: float
-    milliseconds: float
-    """With the job's batch."""
-    factor: int
-    larger_milliseconds: float
-    """With `factor` times the batch."""
-    smaller_milliseconds: float | None = None
-    """With a `BatchTimings.smaller`th of the batch; None for small operators."""
-
-    @property
-    def growing_milliseconds(self) -> float:
-        """The part of one call that grows with the batch, from the two sizes; no more than the whole."""
-        slope = (self.larger_milliseconds - self.milliseconds) / (self.factor - 1)
-        return min(self.milliseconds, max(0.0, slope))
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTimings:
-    """What the job's largest products take with larger and smaller batches."""
-
-    ops: tuple[BatchTiming, ...]
-    smaller: int
-    peak_gflops: float
-    """Of a float32 product that fits the caches, in this process: 10^9 operations per second."""
-    floor_ms: float
-    """One call of the smallest operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchReplay:
-    """The job's own calls of modules in the operator window, forward and backward, made again with repeated inputs."""
-
-    batch: int
-    """Samples of the call that takes longest; 1 where its inputs have no dimension for them."""
-    times: tuple[tuple[int, float], ...]
-    """How many times the batch, and milliseconds of all calls, of one thread's CPU time; from once upwards."""
-
-    def growing(self, error: float) -> float:
-        """The share of a pass that grows with the batch, from the largest that was timed, at most 1; `error`: of that
-        time, more or less."""
-        (_, once_ms), *_, (factor, larger_ms) = self.times
-        return min(1.0, max(0.0, ((1 + error) * larger_ms / once_ms - 1) / (factor - 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class ConvolutionTiming:
-    """The job's largest convolution, timed in this process on tensors of its shapes, as it is and as other layers in
-    its place: milliseconds of one call, forward and backward."""
-
-    input_shape: tuple[int, ...]
-    weight_shape: tuple[int, ...]
-    now_ms: float
-    ways: tuple[tuple[str, float], ...]
-    """By name: `small`, as many kernels of 3 as see as far; `depthwise`, and a 1 x 1; four `groups`; a `bottleneck` of
-    a quarter of the channels; twice the `stride`."""
-
-    def share(self, way: str) -> float | None:
-        """What is left of its time that way; None where it cannot be made so."""
-        took = dict(self.ways).get(way)
-        return None if took is None or self.now_ms <= 0 else took / self.now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class DeterministicTiming:
-    """The job's own calls of modules in the operator window, forward and backward, made again: milliseconds per step,
-    of one thread's CPU time."""
-
-    now_ms: float
-    """With deterministic algorithms."""
-    off_ms: float
-    """Without."""
-    unfilled_ms: float | None = None
-    """With them, and new memory left as it comes; None where it is not filled."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrozenTiming:
-    """The same calls with `UnusedGradients` computed and without."""
-
-    now_ms: float
-    frozen_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class InParts:
-    """A module inside another one that a loop calls with one part of a batch, or of a sequence, after the other; no
-    iteration needs the one before."""
-
-    name: str
-    kind: str
-    at: Site
-    """The user's line that leads to its calls."""
-    loop: str
-    """The first line of the loop."""
-    calls_per_step: float
-    milliseconds: float
-    """Per step, forward and backward, with all modules that it holds, under the profiler."""
-    batch: int
-    """Samples of one call."""
-    times: tuple[tuple[int, float], ...]
-    """How many parts at once, and milliseconds forward and backward; from one upwards."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlasPool:
-    """A pool of threads of OpenBLAS's beside torch's team."""
-
-    library: str
-    """`libscipy_openblas64_-32a4b2a6.so`, which is NumPy's."""
-    threads: int
-    """Of which the caller is one."""
-    cores: float
-    """CPUs that the others used on average, while they worked and while they waited for work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Siblings:
-    """Modules of one class that a loop calls one after the other, none of which needs the one before: their own passes
-    and one with the weights of all side by side, which gives the same numbers."""
-
-    name: str
-    """Of the first one."""
-    kind: str
-    at: Site
-    """The user's line that leads to their calls."""
-    loop: str
-    """The first line of the loop."""
-    members: int
-    """In one such loop."""
-    calls_per_step: float
-    """Of the first one."""
-    milliseconds: float
-    """Per step, forward and backward, of all such loops at this line, under the profiler."""
-    now_ms: float
-    """Of one loop, forward and backward."""
-    stacked_ms: float
-    """In one call."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatedRows:
-    """A module inside another one that was given the same rows several times over: its own pass with all of them and
-    with each once, which gives the same numbers."""
-
-    name: str
-    kind: str
-    at: Site
-    """The user's line that leads to its calls."""
-    calls_per_step: float
-    milliseconds: float
-    """Per step, forward and backward, with all modules that it holds, under the profiler."""
-    rows: int
-    different: int
-    """Rows that differ."""
-    commonest: int
-    """How often the commonest comes."""
-    now_ms: float
-    """Of a pass, forward and backward."""
-    once_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class TracingTiming:
-    """Steps of the job whose allocations `tracemalloc` traced, and steps whose allocations it did not, in turns:
-    milliseconds per step, of the training thread's CPU time."""
-
-    frames: int
-    """That it keeps of every allocation."""
-    traced_ms: tuple[float, ...]
-    untraced_ms: tuple[float, ...]
-    started_at: Site | None = None
-    """In evidence the line that called `tracemalloc.start`; None where an option or a variable did."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateTiming:
-    """One update of the job's optimizer, timed in its process on tensors of the same shapes."""
-
-    optimizer: str
-    """`Adam`."""
-    made: str
-    """How the job does it: `loop`, over one tensor after another, `foreach` or `fused`."""
-    tensors: int
-    now_ms: float
-    foreach_ms: float | None = None
-    """With `foreach=True`; None where it is so, or not known to this optimizer."""
-    fused_ms: float | None = None
-    """With `fused=True`; likewise."""
-    part: float = 1.0
-    """The share of all elements that these times are of."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterTiming:
-    """What goes through the parameters that the job's optimizer updates, timed in its process on tensors of the same
-    shapes: milliseconds of all of them, one by one and by operators that take lists."""
-
-    norms_ms: float
-    """Norms of the gradients, each read."""
-    norms_together_ms: float
-    """The same by one operator, and one read."""
-    averages_ms: float
-    """Averages of the parameters, in place: two operators each."""
-    averages_together_ms: float
-    zeroed_ms: float
-    """Gradients filled with zeros, then added to."""
-    released_ms: float
-    """Gradients let go, then new ones taken as they come."""
-    tensors: int
-    """All that have gradients."""
-    part: float = 1.0
-    """The share of their elements that these times are of."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfilerTiming:
-    """A small network's passes in the job's process, without a profiler and with one like the job's."""
-
-    ops: int
-    """Operators of one forward and backward pass, as the call-site window counts them."""
-    off_ms: float
-    on_ms: float
-    """One forward and backward pass, CPU time."""
-
-    @property
-    def us_per_op(self) -> float:
-        """What an operator takes longer."""
-        return max(0.0, self.on_ms - self.off_ms) * 1000 / max(1, self.ops)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
-    """The operators of one of the job's own forwards, timed in its process: on their own shapes, and as one batch."""
-
-    copies: int
-    """Requests in the batch."""
-    ops: int
-    """Operators of one forward."""
-    timed: int
-    """Those of them that could be timed."""
-    one_ms: float
-    batch_ms: float
-    """CPU time of one thread, the least over the rounds."""
-    threads: int
-    """Intra-op threads of the job."""
-    team_ms: float
-    single_ms: float
-    """One forward's operators by the clock beside the job's other threads: with all intra-op threads, with one."""
-    rounds: int = 1
-
-    def of(self, requests: float) -> float:
-        """Milliseconds of a batch of so many requests, on the line through the two that were timed."""
-        return self.one_ms + max(0.0, self.batch_ms - self.one_ms) / max(1, self.copies - 1) * (requests - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,57 +147,6 @@ class OpsWindow:
     replays: tuple[Replay, ...] = ()
     """Only under a variable that limits vector extensions."""
     trace: KeptTrace | Missing = NOT_KEPT
-
-
-@dataclass(frozen=True, slots=True)
-class FinalTimings:
-    """The operators of the window, timed after the job's last step; a job that is killed or leaves by `os._exit` has
-    none."""
-
-    dtype: tuple[DtypeTiming, ...] = ()
-    onednn: tuple[LibraryTiming, ...] = ()
-    layout: tuple[LayoutTiming, ...] = ()
-    batch: BatchTimings | Missing = NOT_TIMED
-    passes: BatchReplay | Missing = NOT_TIMED
-    deterministic: DeterministicTiming | Missing = NOT_TIMED
-    frozen: FrozenTiming | Missing = NOT_TIMED
-    ways: PassWays | Missing = NOT_TIMED
-    in_parts: tuple[InParts, ...] = ()
-    repeated_rows: tuple[RepeatedRows, ...] = ()
-    siblings: tuple[Siblings, ...] = ()
-    pools: tuple[BlasPool, ...] = ()
-    update: UpdateTiming | Missing = NOT_TIMED
-    parameters: ParameterTiming | Missing = NOT_TIMED
-    convolutions: tuple[ConvolutionTiming, ...] = ()
-    recurrent: tuple[Recurrent, ...] = ()
-    """In the place of those of the window."""
-    attention: tuple[Attention, ...] = ()
-    """Likewise."""
-
-
-@dataclass(frozen=True, slots=True)
-class VectorExtensionTiming:
-    """One of the job's own operators, timed after the job with the limiting variables and without."""
-
-    name: str
-    shapes: str
-    dtype: str
-    calls_per_step: float
-    limited_milliseconds: float
-    full_milliseconds: float
-    """One call."""
-
-
-@dataclass(frozen=True, slots=True)
-class VectorExtensionTimings:
-    """timings.json: what variables that limit vector extensions cost on this machine, timed after the job."""
-
-    variables: tuple[tuple[str, str], ...]
-    timings: tuple[VectorExtensionTiming, ...]
-    rounds: int
-    """The two interpreters took turns so often; timings are medians."""
-    full_capability: str
-    """What torch's own kernels use without the variables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from .decoding import Decoder, Record, Undecodable, parsed
 from .digest import Digest, Entry
 from .directory import RunDirectory
 from .model import ABSENT, COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
-from .operators import VectorExtensionTimings
 from .process import BOUNDARIES, Boundary, ProcessHeader
 from .settings import PLAIN_ALLOCATOR, AllocatorTiming
+from .timings import VectorExtensionTimings
 from .trials import Block, TrialPlan
 
 _HINTS = get_type_hints(ProcessRecording)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .base import NO_LINE, Missing, Site
 from .libraries import LibraryTiming
-from .operators import NO_LIMIT, VectorExtensionTimings
+from .timings import NO_LIMIT, VectorExtensionTimings
 
 UNKNOWN_TO_TORCH = Missing("this build of torch does not say")
 NO_CUDA = Missing("the job does not use CUDA")

@@ -31,7 +31,7 @@ from perfdoctor.evidence.model import (
     Site,
     ThreadTiming,
 )
-from perfdoctor.recording.operators import UpdateTiming
+from perfdoctor.recording.timings import UpdateTiming
 from perfdoctor.report import wording
 
 

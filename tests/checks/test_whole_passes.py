@@ -12,7 +12,7 @@ from perfdoctor.checks import cudnn, dtype, shared_model, workspaces
 from samples import healthy, with_
 
 from perfdoctor.evidence.model import Evidence
-from perfdoctor.recording.operators import PassWays
+from perfdoctor.recording.timings import PassWays
 
 WAYS = [
     (dtype, bfloat16_beside(), "bfloat16", (0.7, 1.1)),

@@ -24,7 +24,7 @@ from perfdoctor.evidence.causes import (
     type_cost,
 )
 from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Compute, Evidence, InputWait, Lack, Missing, Parts, Share
-from perfdoctor.recording.operators import PassWays
+from perfdoctor.recording.timings import PassWays
 
 GONE = Missing("it was not seen")
 STARVED = fetch((25.0, 8.0), (0.0, 0.0), run_delay_ms=17.0)

@@ -27,6 +27,7 @@ from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
 from ...recording.settings import *
 from ...recording.spark import *
+from ...recording.timings import *
 from .activity import *
 from .anatomy import *
 from .causes import *

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.operators import RequestTiming
+from ...recording.timings import RequestTiming
 
 NO_QUEUE = Missing("no queue of requests was seen")
 ONE_THREAD = Missing("only one thread calls a model")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.operators import DeterministicTiming
+from ...recording.timings import DeterministicTiming
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from ...recording.lines import (
 )
 from ...recording.locks import LockWaits
 from ...recording.machine import Machine
-from ...recording.operators import NO_COUNTERS, NOT_TRACED, Counters, OpProfile, TracingTiming
+from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
+from ...recording.timings import NOT_TRACED, TracingTiming
 from .activity import Activity
 from .anatomy import Decoding, Evaluations, JobAnatomy, LoggingLine, UnloadedPasses
 from .checkpoints import Checkpoints

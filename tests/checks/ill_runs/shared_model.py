@@ -7,7 +7,7 @@ from typing import Any
 from samples import ONE_THREAD, healthy, step, with_
 
 from perfdoctor.evidence.model import BusyThread, Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
-from perfdoctor.recording.operators import PassWays
+from perfdoctor.recording.timings import PassWays
 
 
 def serving(**changes: Any) -> Evidence:
