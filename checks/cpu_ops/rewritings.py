@@ -102,7 +102,8 @@ REWRITINGS = {
         "a product of matrices multiplies and adds at once, and makes nothing in between",
         "Let a product of matrices do both.",
         "scores = a @ b.transpose(-2, -1)  # not (a.unsqueeze(1) * b.unsqueeze(0)).sum(-1)\n"
-        'scores = torch.einsum("id,jd->ij", a, b)  # the same, for any shapes',
+        'scores = torch.einsum("id,jd->ij", a, b)  # the same, for any shapes\n'
+        "cosines = F.normalize(a, dim=-1) @ F.normalize(b, dim=-1).T  # not F.cosine_similarity(a.unsqueeze(1), b, -1)",
     ),
     "distance": Rewriting(
         _REPEATED,

@@ -60,6 +60,27 @@ def mean_of_each_by_each() -> torch.Tensor:
     return (ONE * OTHER).mean(-1, keepdim=True)
 
 
+def cosines() -> torch.Tensor:
+    return functional.cosine_similarity(ONE, OTHER, dim=-1)
+
+
+def written_out() -> torch.Tensor:
+    return (ONE.repeat(1, OTHER.shape[1], 1) * OTHER.repeat(ONE.shape[0], 1, 1)).sum(-1)
+
+
+def cosines_written_out() -> torch.Tensor:
+    both = torch.broadcast_tensors(ONE, OTHER)
+    return functional.cosine_similarity(*(one.contiguous() for one in both), dim=-1)
+
+
+def distances_written_out() -> torch.Tensor:
+    return (ONE.repeat(1, OTHER.shape[1], 1) - OTHER.repeat(ONE.shape[0], 1, 1)).pow(2).sum(-1)
+
+
+def pairwise() -> torch.Tensor:
+    return functional.pairwise_distance(ONE, OTHER)
+
+
 def squared() -> torch.Tensor:
     return ((ONE - OTHER) ** 2).sum(-1)
 
@@ -286,8 +307,8 @@ FOUND = {
     "grown": [grown],
     "ignored": [ignored, ignored_in_sequences, ignored_and_not_contiguous],
     "order": [associated, scaled, by_einsum, turned, low_rank],
-    "product": [each_by_each, mean_of_each_by_each],
-    "distance": [squared, multiplied, norms],
+    "product": [each_by_each, mean_of_each_by_each, cosines, written_out, cosines_written_out],
+    "distance": [squared, multiplied, norms, pairwise, distances_written_out],
     "one-hot": [one_hot, one_hot_linear],
     "diagonal": [on_a_diagonal],
     "sparse": [sparse],

@@ -46,7 +46,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return sums.summed(func, args, result, known)
     if func is _aten.sum.default:
         return penalties.decayed(args, known)
-    if func is _aten.linalg_vector_norm.default:
+    if func in sums.NORMS:
         return sums.distance_of_norm(args, result, known)
     if func in SORTS:
         return sorts.ranked(args, kwargs, result, known)

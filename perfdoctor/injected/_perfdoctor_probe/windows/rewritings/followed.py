@@ -1,8 +1,8 @@
 """What is kept of operators whose results others may be made of otherwise, and the way back from those."""
 
-from math import prod
-
 import torch
+
+from .spreads import WIDER, is_wide, numbers, spread
 
 _aten = torch.ops.aten
 PRODUCTS = (_aten.mm.default, _aten.bmm.default)
@@ -17,16 +17,15 @@ RESIZES = tuple(
 )
 """Each channel by itself, and linear in its numbers."""
 GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.default)
-_WIDER = 4
-"""Times as many numbers as the larger argument has: from where on a product in between is worth replacing by one of
-matrices."""
+_WRITTEN_OUT = (_aten.repeat.default, _aten.clone.default, _aten.div.Tensor)
+"""What may have repeated numbers in memory; its link has the view that repeats them."""
 
 
 class Link:
     """What an operator has made, as far as what is made of it could be made otherwise. It keeps that operator's
     arguments, which are smaller, until the step is over."""
 
-    __slots__ = ("args", "func", "kwargs", "made", "order", "shape", "source", "strides", "used_by", "which")
+    __slots__ = ("args", "copies", "func", "kwargs", "made", "order", "shape", "source", "strides", "used_by", "which")
 
     def __init__(self, func, args: tuple, made, result, source: "Link | None" = None) -> None:
         self.func = func
@@ -43,6 +42,8 @@ class Link:
         """Rows and columns of a matrix as they lie in memory: operators by number keep that."""
         self.used_by: list = []
         """Operators that have read it."""
+        self.copies: "list[Link]" = []
+        """Arguments that were written out for it."""
 
 
 class Other:
@@ -99,7 +100,7 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
     elif func is _aten.linalg_inv_ex.default:
         return [(result[0], Link(func, args, made, result[0]))]
     elif func in GATHERED:
-        if result.dim() >= 2 and result.is_floating_point() and result.numel() >= _WIDER * args[0].numel():
+        if result.dim() >= 2 and result.is_floating_point() and result.numel() >= WIDER * args[0].numel():
             return [(result, Link(func, args, made, result))]
     elif func in SORTS:
         return _sorted_links(func, args, kwargs, result, made)
@@ -111,12 +112,18 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result, source))]
     elif _is_square(func, args) and is_of_parameter(args):
         return [(result, Link(func, args, made, result))]
-    elif _is_square(func, args) or func is _aten.abs.default:
+    elif _is_square(func, args) or func in (_aten.abs.default, _aten.add.Scalar):
         source = known(args[0])
         if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
             return [(result, Link(func, args, made, result, source))]
-    elif func in (_aten.mul.Tensor, _aten.sub.Tensor) and _is_wide(args, result):
-        return [(result, Link(func, args, made, result))]
+    elif func in (_aten.mul.Tensor, _aten.sub.Tensor):
+        found = _pair(func, args, made, result, known)
+        return [] if found is None else [(result, found)]
+    elif func in _WRITTEN_OUT:
+        (one,), _ = _few(args[:1], known)  # which others may read, such as for their lengths
+        repeated = spread(func, (one, *args[1:]), result)
+        if repeated is not None and result.numel() >= WIDER * numbers(repeated):
+            return [(result, Link(func, (repeated,), made, result))]
     return []
 
 
@@ -147,15 +154,27 @@ def _is_square(func, args: tuple) -> bool:
     return func is _aten.mul.Tensor and args[0] is args[1]
 
 
-def _is_wide(args: tuple, result) -> bool:
-    """Whether each argument is repeated along dimensions of the other."""
-    both = [one for one in args[:2] if isinstance(one, torch.Tensor) and one.dim() and one.is_floating_point()]
-    return len(both) == 2 and result.numel() >= _WIDER * max(_numbers(one) for one in both)
+def _pair(func, args: tuple, made, result, known) -> "Link | None":
+    """A product or difference of two, of which each is repeated for the other, also where that was written out."""
+    both, copies = _few(args[:2], known)
+    if not is_wide(both, result):
+        return None
+    found = Link(func, (*both, *args[2:]), made, result)
+    found.copies = copies
+    return found
 
 
-def _numbers(tensor) -> int:
-    """Those in memory: what is expanded has less than elements."""
-    return prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride)
+def _few(args: tuple, known) -> "tuple[list, list[Link]]":
+    """Arguments, those that were written out as the views that repeat them; and the links of these."""
+    views, copies = [], []
+    for one in args:
+        found = known(one)
+        if found is not None and found.func in _WRITTEN_OUT and tuple(one.shape) == found.shape:
+            views.append(found.args[0])
+            copies.append(found)
+        else:
+            views.append(one)
+    return views, copies
 
 
 def behind(found: Link) -> "tuple[Link, float, list[Link]]":

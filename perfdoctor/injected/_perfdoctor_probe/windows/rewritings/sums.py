@@ -8,6 +8,7 @@ import torch
 from .followed import Link, Other
 
 _aten = torch.ops.aten
+NORMS = (_aten.linalg_vector_norm.default, _aten.norm.ScalarOpt_dim)
 
 
 def summed(func, args: tuple, result, known) -> "Other | None":
@@ -19,13 +20,16 @@ def summed(func, args: tuple, result, known) -> "Other | None":
     count = prod(found.shape[dim] for dim in dims) if func is _aten.mean.dim else 1
     if found.func is _aten.mul.Tensor and found.source is None:
         one, other = found.args[:2]
-        return Other("product", lambda: _einsum(one, other, found.shape, dims, result) / count, [found], found.shape)
+        return Other(
+            "product", lambda: _einsum(one, other, found.shape, dims, result) / count, _with_copies(found), found.shape
+        )
     source = found.source
     if source is None or source.func is not _aten.sub.Tensor:
         return None
     if found.func is _aten.abs.default:
         return _pairs(found, dims, count, result)
-    return Other("distance", lambda: _distances(source, dims, result) / count, [found, source], source.shape)
+    links = [found, *_with_copies(source)]
+    return Other("distance", lambda: _distances(source, dims, result) / count, links, source.shape)
 
 
 def _pairs(found: Link, dims: "set[int]", count: int, result) -> "Other | None":
@@ -54,12 +58,20 @@ def _pairs(found: Link, dims: "set[int]", count: int, result) -> "Other | None":
 
 
 def distance_of_norm(args: tuple, result, known) -> "Other | None":
-    found = known(args[0])
+    """The length of a difference, or of one that something small was added to."""
+    found = last = known(args[0])
+    if found is not None and found.func is _aten.add.Scalar:
+        found = found.source
     is_plain = len(args) >= 3 and args[1] == 2 and args[2]
     if found is None or found.func is not _aten.sub.Tensor or not is_plain or tuple(args[0].shape) != found.shape:
         return None
     dims = {dim % len(found.shape) for dim in args[2]}
-    return Other("distance", lambda: _distances(found, dims, result).clamp_min(0).sqrt(), [found], found.shape)
+    links = _with_copies(found) if last is found else [last, *_with_copies(found)]
+    return Other("distance", lambda: _distances(found, dims, result).clamp_min(0).sqrt(), links, found.shape)
+
+
+def _with_copies(found: Link) -> "list[Link]":
+    return [found, *found.copies]
 
 
 def _distances(found: Link, dims: "set[int]", result):
