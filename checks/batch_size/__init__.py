@@ -91,12 +91,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(str(grows))
     case = Case(evidence, step, ops, grows, limits)
     size = mergeable_accumulation(case) or too_small(case) or too_large(case)
-    findings = present(
-        *in_parts(case),
-        padded(evidence, step, case.loader, limits),
-        mixed_lengths(evidence, step, case.loader, limits),
-        size,
-    )
+    findings = present(*in_parts(case), padded(case), mixed_lengths(case), size)
     measured = (*case.gains(), *case.figures())
     if findings:
         return found(*findings, measurements=measured)

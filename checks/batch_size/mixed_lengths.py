@@ -14,11 +14,11 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
 )
-from perfdoctor.api.quantities import Evidence, Loader, Missing, Step
+from perfdoctor.api.quantities import Missing
 
 from .._shared.lines import told_trainer
 from .._shared.wording import in_words_of
-from .case import Limits
+from .case import Case
 
 _WAY = "of like length"
 """In which whole passes were made again."""
@@ -29,16 +29,16 @@ _SAVED = (0.6, 1.0)
 short ones save where attention grows with the square; and no batch is of one length."""
 
 
-def mixed_lengths(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits) -> Finding | None:
+def mixed_lengths(case: Case) -> Finding | None:
     """By whole passes that were made again on sequences as long as those of their batch are on average."""
-    ops = evidence.ops
-    if isinstance(ops, Missing) or isinstance(ops.ways, Missing) or not ops.ways.mean_length:
+    evidence, step, ops = case.evidence, case.step, case.ops
+    if isinstance(ops.ways, Missing) or not ops.ways.mean_length:
         return None
     whole = tried(step, ops, _WAY)
     if whole is None:
         return None
     saved = whole - max(0.0, tried(step, ops, _NO_PADDING) or 0.0)
-    if _SAVED[0] * saved < limits.padding_share * step.step_ms:
+    if _SAVED[0] * saved < case.limits.padding_share * step.step_ms:
         return None
     ways, cost = ops.ways, Cost(step, saved)
     return Finding(
@@ -60,7 +60,7 @@ def mixed_lengths(evidence: Evidence, step: Step, loader: Loader | None, limits:
         location=location(
             told_trainer(
                 evidence.job,
-                None if loader is None else loader.site,
+                case.place if case.loader is None else case.loader.site,
                 "train_sampling_strategy",
                 "group_by_length",
                 "per_device_train_batch_size",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from perfdoctor.api.causes import PASSES_KEEP, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import Evidence, Loader, Missing, Site, Step
+from perfdoctor.api.quantities import Missing, Site
 
 from .._shared.lines import function
 from .._shared.wording import in_words_of
-from .case import Limits
+from .case import Case
 
 _WAY = "without padding"
 """In which whole passes were made again."""
 
 
-def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits) -> Finding | None:
+def padded(case: Case) -> Finding | None:
     """By whole passes that were made again on sequences as long as their batch needs."""
-    ops = evidence.ops
-    if isinstance(ops, Missing) or isinstance(ops.ways, Missing) or ops.ways.length <= ops.ways.needed:
+    step, ops, limits = case.step, case.ops, case.limits
+    if isinstance(ops.ways, Missing) or ops.ways.length <= ops.ways.needed:
         return None
     saved = tried(step, ops, _WAY)
     if saved is None or saved < limits.padding_share * step.step_ms:
@@ -38,11 +38,11 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
             milliseconds("now_ms", ways.now_ms, "forward and backward as they are"),
             milliseconds("cut_ms", dict(ways.times)[_WAY], "without the padding that no sequence needs"),
         ),
-        location=location(_place(evidence, loader)),
+        location=location(_place(case)),
         fix=Fix(
             text="Pad each batch to its own longest sequence, where it is collated; with samples of like length "
             "together there is less still.",
-            code=in_words_of(evidence.job, _PLAIN, transformers=_TRANSFORMERS),
+            code=in_words_of(case.evidence.job, _PLAIN, transformers=_TRANSFORMERS),
             risk="Shapes change from batch to batch, which compiled code is compiled again for: pad to the next "
             "multiple of 64 there. A model that averages over padding gives other results.",
         ),
@@ -55,11 +55,12 @@ def padded(evidence: Evidence, step: Step, loader: Loader | None, limits: Limits
     )
 
 
-def _place(evidence: Evidence, loader: Loader | None) -> Site | Missing | None:
+def _place(case: Case) -> Site | Missing | None:
     """Where batches are padded: the dearest line of the user's `collate_fn`, or of what comes before it."""
+    loader = case.loader
     if loader is None or isinstance(loader.maker, Missing):
-        return None if loader is None else loader.site
-    lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
+        return case.place if loader is None else loader.site
+    lines = () if isinstance(case.evidence.code_lines, Missing) else case.evidence.code_lines
     own = [line for line in lines if line.called and function(line.site) == function(loader.maker)]
     return max(own, key=lambda line: line.ms_per_step).site if own else loader.maker
 

@@ -11,7 +11,8 @@ anybody else reads them, and what each operator of the backward passes that fill
 between the passes and in an optimizer of the job's own that run once for each parameter: loops over
 `model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for
 derivatives of an output of which others were asked for in the same step: where one is met first its graph is gone
-through a few times more, one by one and together.
+through a few times more, one by one and together. Operators of backward passes that run for a part of the graph which
+an earlier pass of the same step has gone through.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -25,7 +26,8 @@ where nothing ahead of a layer learns, all of the backward pass through it. A lo
 teach fills the gradients of that one too: a critic's, where `generator(noise)` is not detached, goes all the way back
 through the generator, whose gradients are zeroed before its own turn. Derivatives of one output that are asked for one
 by one go through all of its graph for each, and where a loss needs them, the backward pass goes through as many graphs:
-in a network for shallow water, of width 96 at 1,000 points, 4 of 7 such calls a step were needless.
+in a network for shallow water, of width 96 at 1,000 points, 4 of 7 such calls a step were needless. Three losses of one
+network that each go back by themselves, with `retain_graph=True`, go through all that they share three times.
 
 Example
 -------
@@ -36,6 +38,8 @@ Example
     groups = [{"params": backbone, "lr": 0.0}, {"params": head, "lr": 1e-3}]   # which freezes nothing
     u_t, u_x = (torch.autograd.grad(u.sum(), by, create_graph=True)[0] for by in (t, x))   # one call gives both
     critic(generator(noise)).mean().backward()               # in the critic's turn, without detach()
+    for weight, loss in zip(weights, losses):
+        (weight * loss).backward(retain_graph=True)          # through all that the losses share, again and again
 
 How to fix
 ----------
@@ -44,7 +48,7 @@ Give the optimizer `fused=True`; give all tensors to one operator (`torch._forea
 learning-rate schedule once after the optimizer's step, not for each micro-batch. Freeze what is not to learn:
 `model.backbone.requires_grad_(False)`; call a teacher under `torch.no_grad()`. Detach what a loss is not to go back
 through; where it must, name what it teaches: `loss.backward(inputs=list(generator.parameters()))`. Ask for all
-derivatives of an output at once: `torch.autograd.grad(u, (t, x), ...)`.
+derivatives of an output at once: `torch.autograd.grad(u, (t, x), ...)`. Add losses up and go back once.
 
 When it stays silent
 --------------------
@@ -58,7 +62,8 @@ somebody was seen to read (a norm, clipping, a saliency map, an update by hand),
 changed meanwhile; models of which no parameter learns and whose input needs no gradient, which are PD08's. Gradients
 that are accumulated, clipped, logged or copied before they are zeroed; those of parameters with hooks; derivatives by
 `torch.autograd.grad`, which fill none. Such derivatives that differ by what they are weighed with (the rows of a
-Jacobian), and those of graphs with functions or hooks of the job's own, which nobody may go through again.
+Jacobian), and those of graphs with functions or hooks of the job's own, which nobody may go through again. Backward
+passes between which somebody reads, writes or lets go a gradient, as where gradients of several tasks are weighed.
 
 Limits
 ------
@@ -107,6 +112,7 @@ from .gradients import unused_gradients
 from .launches import in_trace
 from .limits import Limits
 from .loops import parameter_loop
+from .passes_again import passes_again
 from .schedules import stepped_schedules
 from .state_copies import state_copies
 from .updates import slow_update
@@ -129,6 +135,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             unused_gradients(evidence, step, limits),
             *discarded_gradients(evidence, step, limits),
             *single_derivatives(evidence, step, limits),
+            *passes_again(evidence, step, limits),
         )
         unseen = calls if isinstance(calls, Missing) else lines
         return found(*known) if known else cannot_tell(f"its lines were not watched: {unseen}")
@@ -146,6 +153,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         unused_gradients(evidence, step, limits),
         *discarded_gradients(evidence, step, limits),
         *single_derivatives(evidence, step, limits),
+        *passes_again(evidence, step, limits),
     )
     shared = _measured(step, loops)
     if findings:

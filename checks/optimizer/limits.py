@@ -22,6 +22,8 @@ class Limits:
     """Of gradients that no optimizer uses: a line to write after the model is made."""
     derivatives_share: float = 0.05
     """Of derivatives that one call could ask for together."""
+    passes_share: float = 0.05
+    """Of backward passes through a graph again: losses to add up first."""
     schedule_share: float = 0.05
     """Of schedules that are stepped more often than the optimizer: one line to move."""
     error_share: float = 0.30

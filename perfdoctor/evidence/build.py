@@ -86,6 +86,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "unused_work": lambda rank: windows.aside(rank.process, rank.step, lambda seen: seen.unused),
     "equivalents": lambda rank: windows.equivalents(rank.process, rank.step),
     "derivatives": lambda rank: windows.derivatives(rank.process),
+    "passes_again": lambda rank: windows.passes_again(rank.process, rank.step),
     "subnormals": lambda rank: windows.subnormals(rank.process, rank.step),
     "lock_waits": lambda rank: windows.lock_waits(rank.process),
     "library_use": lambda rank: windows.library_use(rank.process),

@@ -15,6 +15,7 @@ from ..recording.lines import (
     Equivalent,
     IndexUse,
     LinesWindow,
+    PassAgain,
     RepeatedWork,
     RepeatsWindow,
     SameResultsWindow,
@@ -239,6 +240,17 @@ def derivatives(process: ProcessRecording) -> tuple[SingleDerivatives, ...] | Mi
     """Derivatives that are asked for one after the other, the dearest first."""
     seen = _seen(process.repeats, "repeated-work", 40)
     return seen if isinstance(seen, Missing) else seen.derivatives
+
+
+def passes_again(process: ProcessRecording, step: Step | Missing) -> tuple[PassAgain, ...] | Missing:
+    """Backward passes through a graph again; operators never fill more than an ordinary step has room for."""
+    seen = _seen(process.repeats, "repeated-work", 40)
+    if isinstance(seen, Missing):
+        return seen
+    if isinstance(step, Missing):
+        return step
+    scale = _room(step, seen.ops_ms)
+    return tuple(replace(one, ms_per_step=one.ms_per_step * scale) for one in seen.passes_again)
 
 
 def _room(step: Step, ops_ms: float) -> float:

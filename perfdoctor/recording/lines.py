@@ -302,6 +302,18 @@ class SingleDerivatives:
 
 
 @dataclass(frozen=True, slots=True)
+class PassAgain:
+    """Backward passes from one line through a graph that another one has gone through in the same step, though nobody
+    has touched or read a gradient in between. Per step."""
+
+    at: Site
+    ops_per_step: float
+    """That these passes call again."""
+    ms_per_step: float
+    """In them."""
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatsWindow:
     """All that the window of repeated work saw."""
 
@@ -323,6 +335,8 @@ class RepeatsWindow:
     """The one first that saves the most."""
     derivatives: tuple[SingleDerivatives, ...] = ()
     """The same."""
+    passes_again: tuple[PassAgain, ...] = ()
+    """The dearest line first."""
     metrics: tuple[AsideWork, ...] = ()
     """What ends in numbers that are read or kept, the dearest line first."""
     unused: tuple[AsideWork, ...] = ()

@@ -97,6 +97,7 @@ from ill_runs.optimizer import (
     slow_update,
     state_copies,
     stepped_schedule,
+    went_back_again,
     zeroed,
 )
 from ill_runs.other_processes import asks_a_program, crowded, polled, pool_for_each_batch, shared_gpu, throttled
@@ -252,6 +253,7 @@ ILL: dict[str, Evidence] = {
     "PD16.default-device": default_device(),
     "PD16.mode-left-on": mode_left_on(),
     "PD17.derivatives-one-by-one": derived_one_by_one(),
+    "PD17.passes-one-by-one": went_back_again(),
     "PD17.discarded-gradients": discarded(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),

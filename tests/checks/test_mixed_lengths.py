@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from ill_runs.batch_size import mixed
 from perfdoctor.checks.batch_size import CHECK, examine
-from samples import healthy, number, with_
+from samples import LOADER_LINE, healthy, number, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence
+from perfdoctor.diagnosis.findings import Finding, Severity, location
+from perfdoctor.evidence.model import Evidence, Line, Missing, Site
 
 
 def _found(evidence: Evidence) -> list[Finding]:
@@ -33,6 +33,14 @@ def test_what_padding_alone_takes_is_no_part_of_it() -> None:
 def test_with_transformers_its_own_sampler_is_the_one_to_ask() -> None:
     (finding,) = _found(with_(mixed(), job__trainer="transformers"))
     assert "group_by_length" in (finding.fix.code or "")
+
+
+def test_it_lies_where_the_loader_is_made_else_where_a_loop_makes_its_batches() -> None:
+    (finding,) = _found(mixed())
+    assert finding.location == location(LOADER_LINE)
+    pads = Line(Site("train.py", 38, "collate"), "other", 2.0, 0.4, 0.2, 0.05, 0.05, 1.0, shapes=((32, 512),))
+    (finding,) = _found(with_(mixed(), loaders=Missing("no loader was seen"), hot_lines=(pads,)))
+    assert finding.location == location(pads.site)
 
 
 @pytest.mark.parametrize("evidence", [mixed(28.0), mixed(31.0), healthy()], ids=["hardly", "slower", "like lengths"])

@@ -14,6 +14,7 @@ from ill_runs.optimizer import (
     slow_update,
     state_copies,
     stepped_schedule,
+    went_back_again,
     zeroed,
 )
 from perfdoctor.checks.optimizer import CHECK, examine
@@ -199,6 +200,15 @@ def test_derivatives_asked_for_one_by_one_cost_their_passes_and_those_through_th
     plain = _found(derived_one_by_one(3.0, created=False))
     assert (plain.savings.low_ms, plain.savings.high_ms) == (pytest.approx(0.85 * 3.0), pytest.approx(3.0))
     assert "backward pass" not in plain.reasoning
+
+
+def test_backward_passes_through_the_same_graph_cost_what_they_call_again() -> None:
+    finding = _found(went_back_again(3.0))
+    assert (finding.id, finding.severity) == ("PD17.passes-one-by-one", Severity.WARNING)
+    assert finding.location is not None and finding.location.line == 100
+    assert finding.savings.low_ms == pytest.approx(0.85 * 3.0 + 90 * 0.002)
+    assert finding.savings.high_ms == pytest.approx(1.15 * 3.0 + 90 * 0.010)
+    assert is_clear(examine(went_back_again(0.1), CHECK.limits))
 
 
 def test_few_derivatives_are_left_as_they_are() -> None:

@@ -15,6 +15,7 @@ from ...recording.lines import (
     Equivalent,
     IndexUse,
     Line,
+    PassAgain,
     RepeatedWork,
     SameResult,
     SingleDerivatives,
@@ -138,6 +139,8 @@ class Evidence:
     """Operators for which others make the same numbers in less time, the largest saving first."""
     derivatives: tuple[SingleDerivatives, ...] | Missing = NOT_RECORDED
     """Asked for one after the other where one pass computes them together, the dearest first."""
+    passes_again: tuple[PassAgain, ...] | Missing = NOT_RECORDED
+    """Backward passes through a graph that one before them has gone through, the dearest first."""
     subnormals: SubnormalNumbers | Missing | None = NOT_RECORDED
     """None where the operators that were watched met hardly any."""
     same_results: tuple[SameResult, ...] | Missing = NOT_RECORDED

@@ -13,6 +13,7 @@ from perfdoctor.evidence.model import (
     Loop,
     ParameterTiming,
     Parts,
+    PassAgain,
     SingleDerivatives,
     Site,
     UpdateTiming,
@@ -90,6 +91,12 @@ def stepped_schedule(calls: float = 8.0, ms: float = 3.0) -> Evidence:
     """In a loop over eight micro-batches."""
     call = CallSite("schedule", Site("train.py", 58, "main"), calls, ms)
     return with_(healthy(), step=step(_PARTS), schedules=(call,))
+
+
+def went_back_again(ms: float = 3.0) -> Evidence:
+    """Losses that go back one by one through what they share."""
+    again = PassAgain(Site("nuclei.py", 100, "train"), 90.0, ms)
+    return with_(healthy(), passes_again=(again,))
 
 
 def derived_one_by_one(saved_ms: float = 3.0, **changes: Any) -> Evidence:

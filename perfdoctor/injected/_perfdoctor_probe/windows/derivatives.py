@@ -12,9 +12,8 @@ import torch
 
 from ..changes import Changes
 from ..rows import milliseconds
+from .autograd_graph import nodes
 
-_NODES = 5_000
-"""Of a graph; a larger one is not gone through again."""
 _BUDGET_NS = 1_000_000_000
 """Of trying in all."""
 _LEAST_NS = 50_000
@@ -165,13 +164,5 @@ def _source(output) -> tuple:
 
 def _is_plain(node) -> bool:
     """Whether going through its graph runs none of the job's code, and the graph is not too large."""
-    seen, waiting = {node}, [node]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, torch.autograd.function.BackwardCFunction) or len(seen) > _NODES:
-            return False
-        for below, _ in one.next_functions:
-            if below is not None and below not in seen:
-                seen.add(below)
-                waiting.append(below)
-    return True
+    found = nodes([node])
+    return found is not None and not any(isinstance(one, torch.autograd.function.BackwardCFunction) for one in found)

@@ -1,5 +1,6 @@
 """The window of repeated work: operators that compute again what the same step, or the step before, has computed; those
-that others could stand for (`equivalents`); and derivatives that one pass could compute together (`derivatives`).
+that others could stand for (`equivalents`); and derivatives and backward passes that one pass could do together
+(`derivatives`, `passes_again`).
 
 Three steps under a dispatch mode. Of each operator outside of the backward pass, the optimizer and the making of
 batches it is known whether its arguments are the ones of an earlier call (`values`), what it took and from where it was
@@ -30,6 +31,7 @@ from .derivatives import Derivatives
 from .einsums import Einsums
 from .equivalents import Equivalents
 from .innermost import InnermostMode
+from .passes_again import PassesAgain
 from .rewritings import INTO_VIEWS
 from .scores import Scores
 from .subnormals import Suspicion
@@ -60,12 +62,19 @@ _clock = time.perf_counter_ns
 class _Node:
     """What the backward pass does for a call."""
 
-    __slots__ = ("spent_ns", "task")
+    __slots__ = ("before", "number", "spent_ns", "task")
 
     def __init__(self) -> None:
         self.spent_ns = 0
+        self.number = self.before = 0
+        """That `PassesAgain` gives the pass that came through here last, and the one before; 0 for none."""
         self.task = -1
-        """The number of the pass; -1 before it came through here."""
+        """The number that torch gives the pass; -1 before it came through here."""
+
+    def comes(self, task: int, number: int) -> None:
+        """An operator of this node runs in a pass."""
+        if task != self.task:
+            self.task, self.before, self.number = task, self.number, number
 
 
 class _Made:
@@ -107,9 +116,10 @@ class _Made:
 class Repeats(TorchDispatchMode):
     """What is computed again."""
 
-    def __init__(self, sites, loop) -> None:
+    def __init__(self, sites, loop, passes: PassesAgain) -> None:
         super().__init__()
         self.sites = sites
+        self.passes = passes
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
@@ -250,6 +260,7 @@ class Repeats(TorchDispatchMode):
         if made is None:
             self._passed(took)
         else:
+            self.passes.reads(args)
             made.spent_ns = took
             if call is not None and not self._compare(made, result):
                 call = None
@@ -268,8 +279,9 @@ class Repeats(TorchDispatchMode):
         node = torch._C._current_autograd_node() if task >= 0 else None
         known = self.nodes.get(node._sequence_nr()) if node is not None else None
         if known is not None:
+            known.comes(task, self.passes.number)
             known.spent_ns += took
-            known.task = task
+            self.passes.passed(known.before, took)
 
     @staticmethod
     def _compare(made: _Made, result) -> bool:
@@ -414,7 +426,9 @@ class RepeatsWindow(InnermostMode):
         return innermost.obstacle(self.compiled) or (on_device if torch.cuda.is_initialized() else "")
 
     def open(self) -> None:
-        watch = Repeats(self.sites, self.loop)
+        self.passes = PassesAgain(self.sites, self.loop)
+        self.passes.open()
+        watch = Repeats(self.sites, self.loop, self.passes)
         self.einsums = Einsums(self.sites, watch.renumbered)
         self.einsums.open()
         self.choices = Choices(self.sites)
@@ -435,6 +449,7 @@ class RepeatsWindow(InnermostMode):
         self.evaluation.on_scores = None
         self.watch.aside.close()
         self.derivatives.close()
+        self.passes.close()
         self.choices.close()
         self.einsums.close()
         self.watch.__exit__(None, None, None)
@@ -446,4 +461,4 @@ class RepeatsWindow(InnermostMode):
         self.asks = watch.suspicion.asks
         found = watch.summary(steps)
         found["equivalents"] += self.einsums.rows(steps) + self.choices.rows(steps)
-        return {**found, "derivatives": self.derivatives.summary(steps)}
+        return {**found, "derivatives": self.derivatives.summary(steps), "passes_again": self.passes.summary(steps)}
