@@ -3,6 +3,8 @@ of products by one product of matrices, fewer numbers sorted, parts that are joi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfdoctor.api.findings import (
     Confidence,
     Cost,
@@ -22,18 +24,37 @@ from .rewritings import EQUATION, REWRITINGS
 
 _NOW = (0.85, 1.15)
 """Of operators that need not run, around what they took in the steps that were watched."""
+_DECIDED_ONCE = ("transform",)
+"""Kinds of which one choice, a length say, decides what several lines take."""
 _OTHER = (1.5, 0.9)
 """Of what the others took when they were tried: right after the first ones, whose numbers were at hand."""
 
 
 def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
-    """One for each kind and line; none where nobody looked, or the others save little."""
+    """One for each kind and line, or for each choice; none where nobody looked, or the others save little."""
     starts = starts_of(evidence.epoch_starts)
     found = spread(evidence.equivalents, starts.equivalents if starts else (), starts)
-    return present(*(_finding(step, one, limits, often) for one, often in found))
+    alike: dict[object, list[tuple[Equivalent, Spread]]] = {}
+    for row, (one, often) in enumerate(found):
+        decided = (one.kind, one.shape, often) if one.kind in _DECIDED_ONCE else row
+        alike.setdefault(decided, []).append((one, often))
+    return present(*(_finding(step, [one for one, _ in rows], limits, rows[0][1]) for rows in alike.values()))
 
 
-def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Finding | None:
+def _together(rows: list[Equivalent]) -> Equivalent:
+    """What several lines take, at the one that takes most."""
+    return replace(
+        max(rows, key=lambda one: one.now_ms),
+        times_per_step=sum(one.times_per_step for one in rows),
+        forward_ms=sum(one.forward_ms for one in rows),
+        backward_ms=sum(one.backward_ms for one in rows),
+        other_forward_ms=sum(one.other_forward_ms for one in rows),
+        other_backward_ms=sum(one.other_backward_ms for one in rows),
+    )
+
+
+def _finding(step: Step, rows: list[Equivalent], limits: Limits, often: Spread) -> Finding | None:
+    one = _together(rows)
     low, high = (max(0.0, now * one.now_ms - other * one.other_ms) for now, other in zip(_NOW, _OTHER, strict=True))
     cost = Cost(step, (low + high) / 2)
     if often.share(step, cost.ms) < limits.repeated_share:
@@ -49,7 +70,7 @@ def _finding(step: Step, one: Equivalent, limits: Limits, often: Spread) -> Find
             *often.measured(cost),
             Measurement("shape", " x ".join(str(size) for size in one.shape), "text", "what need not be made"),
             Measurement("times", one.times_per_step * often.every, "count", f"times {often.each}"),
-            Measurement("then_at", str(one.then_at), "text", "the line where it ends"),
+            Measurement("then_at", ", ".join(str(row.then_at) for row in rows), "text", "where it ends"),
             milliseconds("now_ms", one.now_ms, "these operators and their part of the backward pass, per step"),
             milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
         ),

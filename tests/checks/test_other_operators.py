@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ill_runs.equivalents import FIRST_LINE, otherwise
 from perfdoctor.checks.cpu_ops import CHECK, examine
@@ -72,6 +74,23 @@ def test_kinds_have_texts_of_their_own() -> None:
 def test_it_counts_from_a_twentieth_of_the_step_on(now_ms: float, count: int) -> None:
     evidence = otherwise(forward_ms=now_ms, backward_ms=0.0, other_forward_ms=0.1, other_backward_ms=0.0)
     assert len(ids(examine(evidence, CHECK.limits))) == count
+
+
+def _on_two_lines(kind: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> Evidence:
+    """The second is half as dear."""
+    evidence = otherwise(kind)
+    assert not isinstance(evidence.equivalents, Missing)
+    (one,) = evidence.equivalents
+    later = replace(one, at=replace(one.at, line=one.at.line + 9), forward_ms=one.forward_ms / 2, shape=shapes[1])
+    return with_(evidence, equivalents=(replace(one, shape=shapes[0]), later))
+
+
+def test_one_length_is_one_choice_however_many_lines_transform_it() -> None:
+    alone, both = _found(otherwise("transform")), _found(_on_two_lines("transform", ((15999,), (15999,))))
+    assert both.location is not None and both.location.line == FIRST_LINE.line
+    assert both.savings.low_ms > 1.5 * alone.savings.low_ms
+    assert len(ids(examine(_on_two_lines("transform", ((15999,), (601,))), CHECK.limits))) == 2
+    assert len(ids(examine(_on_two_lines("one-hot", ((15999,), (15999,))), CHECK.limits))) == 2
 
 
 def test_a_way_that_is_hardly_faster_is_none() -> None:
