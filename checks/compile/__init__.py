@@ -32,13 +32,14 @@ back (a test, a sweep of short runs), compile only where a flag says so, or shar
 
 When it stays silent
 --------------------
-In a job that compiles nothing, unless calling its many small operators takes a large part of the step: that is an
-opportunity, predicted by their number and the time of the smallest one here; not on a GPU, not where a scalar is read
-in the model, not without a C++ compiler. Compilations in the first half of the steps alone: a warm-up, a size that
+In a job that does not call torch.compile, unless calling its many small operators takes a large part of the step: that
+is an opportunity, predicted by their number and the time of the smallest one here; not on a GPU, not where a scalar is
+read in the model, not without a C++ compiler. Compilations in the first half of the steps alone: a warm-up, a size that
 becomes dynamic at its second value, an evaluation. Less than 5 % of the time of the later half, or fewer than three.
 Where compiling goes on, all of it after the warm-up is counted, and what is told is a lower bound: a steady step leaves
 the warm-up out, in which most is compiled. One break: a loss or a print outside the model often is one. Breaks and
-functions that were given up are opportunities without a number: what they cost only a run without them shows.
+functions that were given up are opportunities without a number: what they cost only a run without them shows. So are
+jobs that call torch.compile and not what it returns, where they have too few operators for calling them to cost much.
 
 Limits
 ------
@@ -74,7 +75,7 @@ from .again import given_up, recompiles
 from .breaks import graph_breaks
 from .limits import Limits
 from .paying import break_even, does_not_pay_off, slower_than_eager
-from .uncompiled import uncompiled
+from .uncompiled import never_ran, uncompiled
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -82,6 +83,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     step, compilation = evidence.step, evidence.compilation
     if not evidence.job.compiled:
         opportunity = None if isinstance(step, Missing) else uncompiled(evidence, step)
+        if not isinstance(step, Missing) and not isinstance(compilation, Missing) and compilation.never_ran:
+            return found(never_ran(step, compilation, opportunity))
         return found(opportunity) if opportunity else not_applicable("the job does not call torch.compile")
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")

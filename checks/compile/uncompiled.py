@@ -13,11 +13,12 @@ from perfdoctor.api.findings import (
     savings,
     share,
 )
-from perfdoctor.api.quantities import Evidence, Missing, Step
+from perfdoctor.api.quantities import Compilation, Evidence, Missing, Step
 
 from .._shared.lines import model_place
 from .._shared.reads import of_the_job
 from .._shared.wording import in_words_of
+from .limits import unknown
 
 _PASSES = ("forward", "backward")
 _SAVED = (0.4, 1.0)
@@ -83,6 +84,29 @@ def uncompiled(evidence: Evidence, step: Step) -> Finding | None:
             "50 of them for entering compiled code",
             general=True,
         ),
+    )
+
+
+def never_ran(step: Step, compilation: Compilation, opportunity: Finding | None) -> Finding:
+    """Of a job that calls torch.compile, and not what that returns; `opportunity`: what calls of operators cost."""
+    return Finding(
+        id="PD18.never-ran",
+        severity=Severity.NOTE,
+        confidence=Confidence.HIGH,
+        message="torch.compile is called, and in {steps:step} nothing was compiled: what it returns is not called",
+        reasoning="only a call of the compiled object itself runs compiled code; its other methods are those of the "
+        "module that it was made from",
+        evidence=(Measurement("steps", step.count, "count", "steady steps without a compilation"),),
+        location=location(compilation.called_at),
+        fix=Fix(
+            text="Call the compiled object, or compile the method that is called.",
+            code="loss = -compiled(batch).mean()  # not compiled.log_prob(batch), which runs uncompiled\n"
+            "model.log_prob = torch.compile(model.log_prob)  # or the method itself",
+            risk="Compiling takes 10 s to a minute at the start; without a gain that pays for it, take it out.",
+        ),
+        savings=unknown(step, "what compiled code would take was not seen")
+        if opportunity is None
+        else opportunity.savings,
     )
 
 

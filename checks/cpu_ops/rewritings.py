@@ -96,6 +96,13 @@ REWRITINGS = {
         "n_fft = scipy.fft.next_fast_len(n, real=True)  # 1152 for 1151, 625 for 601",
         "The frequencies of the bins move a little: compare the loss, and train the same model with it from its start.",
     ),
+    "unfolded": Rewriting(
+        "PD10.unfolded-convolution",
+        "this line copies patches, {shape} numbers, for a product that is a convolution",
+        "a convolution reads them where they are",
+        "Let a convolution do both, with a weight of any making.",
+        "y = F.conv2d(x, weight, padding=2)  # not weight.flatten(1) @ F.unfold(x, 5, padding=2)",
+    ),
     "product": Rewriting(
         _REPEATED,
         "this line multiplies each by each, {shape} numbers, to add them up",

@@ -39,6 +39,10 @@ The same holds for what a loop makes between its epochs: features of all recordi
 is built are computed once for each epoch, and no step of training looks slow for it. A Lightning program that computed
 them in `train_dataloader` trained 1.8 times as fast with those that it had.
 
+A data set that keeps what it has made keeps it in the process that asks. A worker is a process of its own and ends with
+the epoch, so the next one makes all of it again; workers that stay keep it. A program whose spectrograms were kept so
+trained 1.9 times as fast with `persistent_workers=True`.
+
 Batches that are there in time cost too when the workers that make them take training's CPUs: a filter bank computed
 for each sample, beside training on two threads and two cores, made the step 2.5 times as long, though the loop waited
 for a fifth of it or less.
@@ -71,9 +75,9 @@ Follow the finding: each worker's share taken of the raw records and not of samp
 computed once, in `__init__` or by `functools.lru_cache`; samples without anything random made once, before training;
 whole arrays instead of a loop over their elements; more workers where they would keep up, fewer where handing over
 costs more than making, batched indexing where single samples are cheap and many, indices drawn all at once where the
-sampler is slow, cheaper transforms where no CPU is left, persistent workers where each epoch starts them anew, a larger
-`prefetch_factor` where a slow batch now and then holds up the others, pinned memory where copies to the device are
-pageable.
+sampler is slow, cheaper transforms where no CPU is left, persistent workers where each epoch starts them anew or what
+they keep would end with them, a larger `prefetch_factor` where a slow batch now and then holds up the others, pinned
+memory where copies to the device are pageable.
 
 When it stays silent
 --------------------

@@ -20,6 +20,9 @@ from .sampling import slow_sampler
 from .waiting import Case, fetch_measurements
 from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
+_WHOLE_SAMPLES = ("PD03.samples-made-again", "PD03.lost-by-workers")
+"""What spares the making of samples, and not of something in them."""
+
 
 def waiting(case: Case) -> tuple[Finding, ...]:
     """What the wait for a loader comes from; nothing where no setting shortens it."""
@@ -72,7 +75,7 @@ def _beside(needless: tuple[Finding, ...], cause: Finding | None) -> tuple[Findi
     memory."""
     if cause is None or not needless:
         return present(*needless, cause)
-    again = next((finding for finding in needless if finding.id == "PD03.samples-made-again"), None)
+    again = next((finding for finding in needless if finding.id in _WHOLE_SAMPLES), None)
     if cause.id == "PD03.transform" or (again is not None and cause.id == "PD03.storage"):
         return needless
     if again is not None and cause.id == "PD03.too-few-workers" and cause.savings.low_ms >= again.savings.low_ms:

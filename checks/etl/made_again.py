@@ -1,4 +1,5 @@
-"""Samples that are made again in every epoch, though they are the same each time and would fit into memory."""
+"""Samples that are made again in every epoch, though they are the same each time and would fit into memory, or though
+the data set keeps them: in workers that end with the epoch."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
     severity,
+    share,
 )
 from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked
 
+from .._shared.loader_fixes import persistent_workers
 from .cheaper import CHEAPER
 from .crowding import crowding
 from .making import hottest, is_cheap
@@ -26,18 +29,58 @@ _OBJECT_BYTES = 500
 """Of the objects around a sample's numbers: a tuple, two tensors."""
 
 
+_KEPT = 0.5
+"""Of a sample's time, spared the second time: from there on the data set keeps what it has made."""
+
+
+def lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
+    """What the data set keeps, in workers that end with each epoch. None where it keeps nothing, they stay, or samples
+    are made once only; `beside`: as below."""
+    loader, step, asked = case.loader, case.step, case.loader.again
+    ends = loader.num_workers > 0 and not loader.persistent_workers
+    kept = asked.kept if isinstance(asked, SamplesAsked) else 0.0
+    if not ends or kept < _KEPT or not _comes_again(case) or is_cheap(case, fetch):
+        return None
+    low, high, saved_share = _saved(case, beside, kept)
+    if saved_share < case.limits.min_share:
+        return None
+    return Finding(
+        id="PD03.lost-by-workers",
+        severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="workers end with each epoch, and what the data set keeps ends with them: {getitem_ms} per batch",
+        reasoning="two samples were asked for again after the last step, and took {kept} less than the first time: the "
+        "data set keeps what it makes, but in the memory of a worker, which the next epoch's does not have",
+        evidence=(
+            *case.shared(case.wait),
+            *fetch_measurements(fetch),
+            milliseconds("getitem_ms", fetch.getitem_ms, "in the data set, per batch"),
+            share("kept", kept, "of the time of a sample, spared when it is asked for again"),
+        ),
+        location=location(loader.site),
+        fix=persistent_workers(case.evidence.job, loader.made),
+        savings=savings(
+            step,
+            low,
+            high,
+            "the share of the wait that the data set explains, less what a sample takes that it has kept",
+            part=Part.INPUT_WAIT,
+        ),
+    )
+
+
 def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
     """None where samples differ, are cheap, are made once only or do not fit, or where that is not known. `beside`: the
     share of the making that other findings are about."""
+    lost = lost_by_workers(case, fetch, beside)
+    if lost is not None:
+        return lost
     loader, step = case.loader, case.step
     size = _bytes(case)
     if size is None or not _comes_again(case) or is_cheap(case, fetch):
         return None
-    least, most = crowding(case)
-    part, left = case.part(Cause.TRANSFORM, Cause.STORAGE), max(0.0, 1 - beside)
-    low, high = _SAVED[0] * left * (part + least), _SAVED[1] * left * (part + most)
+    low, high, saved_share = _saved(case, beside)
     line = hottest(fetch)
-    saved_share = (low + high) / 2 / step.step_ms
     if saved_share < case.limits.min_share:
         return None
     return Finding(
@@ -70,6 +113,15 @@ def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | Non
             part=Part.INPUT_WAIT,
         ),
     )
+
+
+def _saved(case: Case, beside: float, kept: float = 1.0) -> tuple[float, float, float]:
+    """Milliseconds per step, at least and at most, where the data set takes so much less; and the middle as a share of
+    the step."""
+    least, most = crowding(case)
+    part, left = case.part(Cause.TRANSFORM, Cause.STORAGE), kept * max(0.0, 1 - beside)
+    low, high = _SAVED[0] * left * (part + least), _SAVED[1] * left * (part + most)
+    return low, high, (low + high) / 2 / case.step.step_ms
 
 
 def _bytes(case: Case) -> int | None:

@@ -40,7 +40,14 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         breaks=_breaks(compiled),
         given_up=_by_function([one for one in compiled if one.failed and one.reason], compiled),
         called_at=settings.compiled_at,
+        never_ran=never_ran(process),
     )
+
+
+def never_ran(process: ProcessRecording) -> bool:
+    """Whether torch.compile was called, and in the end nothing had been compiled."""
+    called = process.settings is not None and process.settings.compiled
+    return called and process.end is not None and process.end.compiled == 0
 
 
 def compiled_late(compiled: Sequence[Compiled], selection: Selection) -> tuple[Mask, list[Compiled]]:

@@ -8,6 +8,7 @@ from typing import cast
 from ..launch.masking import masked
 from ..recording.model import ProcessRecording
 from ..recording.nodes import Node, starts_before
+from .compilation import never_ran
 from .model import EndKind, Job, JobEnd, JobNode, option, ranks_in_words
 from .nodes import nodes as machine_names
 
@@ -66,7 +67,7 @@ def build(node: Node, nodes: Mapping[Node, str], ranks: Ranks) -> Job:
         batch_at=option(options, "per_device_train_batch_size", "per_gpu_train_batch_size"),
         options=options,
         environment=tuple(sorted(facts.environment.items())),
-        compiled=bool(settled and settled.compiled),
+        compiled=bool(lead and settled and settled.compiled and not never_ran(lead)),
         compile_lacks=settled.compile_lacks if settled else None,
         nodes=_nodes(nodes, ranks),
         node=nodes[node],

@@ -321,6 +321,8 @@ class ProcessEnd:
 
     tracked_objects: int
     """That Python's collector knew."""
+    compiled: int | None = None
+    """Functions that Dynamo has looked at; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ill_runs.communication import (
     sharding,
     shared_data,
 )
-from ill_runs.compile import BREAKS, SIZES, compiled, recompiling, to_its_end, uncompiled
+from ill_runs.compile import BREAKS, SIZES, compiled, never_ran, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
     device_sync,
@@ -48,6 +48,7 @@ from ill_runs.etl import (
     crowding_workers,
     fetch,
     looping,
+    lost_by_workers,
     made_again,
     made_each_epoch,
     pageable_copies,
@@ -165,6 +166,7 @@ ILL: dict[str, Evidence] = {
     "PD03.transform": looping(),
     "PD03.same-result": same_result(),
     "PD03.samples-made-again": made_again(),
+    "PD03.lost-by-workers": lost_by_workers(),
     "PD03.same-each-epoch": made_each_epoch(),
     "PD03.discarded-samples": sharded_late(),
     "PD03.crowded-training": crowding_workers(),
@@ -268,6 +270,7 @@ ILL: dict[str, Evidence] = {
     "PD18.does-not-pay-off": to_its_end(steps=500, seconds=12.0),
     "PD18.graph-breaks": compiled(breaks=BREAKS),
     "PD18.given-up": compiled(given_up=(SIZES,)),
+    "PD18.never-ran": never_ran(),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
     "PD10.python-work": python_work(),
@@ -278,6 +281,7 @@ ILL: dict[str, Evidence] = {
     "PD10.product-order": otherwise(),
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),
+    "PD10.unfolded-convolution": otherwise("unfolded"),
     "PD10.whole-sort": otherwise("top"),
     "PD10.penalty-by-hand": otherwise("penalty"),
     "PD10.repeated-rows": repeated_rows(),

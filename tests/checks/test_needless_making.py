@@ -14,6 +14,7 @@ from ill_runs.etl import (
     SHARE_LINE,
     crowding_workers,
     fetch,
+    lost_by_workers,
     made_again,
     made_each_epoch,
     same_result,
@@ -152,6 +153,19 @@ def test_workers_that_save_as_much_come_before_samples_that_are_kept(cpus: int, 
     first, other = examined(evidence).findings
     assert [first.id, other.id] == order
     assert other.savings.general and not first.savings.general
+
+
+def test_what_a_data_set_keeps_in_workers_that_end_is_lost() -> None:
+    finding = found(lost_by_workers(0.95))
+    assert finding.id == "PD03.lost-by-workers" and "persistent_workers=True" in (finding.fix.code or "")
+    again = found(made_again())
+    assert finding.savings.high_ms == pytest.approx(0.95 * again.savings.high_ms)
+    assert finding.location == Location(LOADER_LINE.file, LOADER_LINE.line, LOADER_LINE.function)
+
+
+@pytest.mark.parametrize("changes", [{"persistent_workers": True}, {"num_workers": 0}, {"kept": 0.3}])
+def test_workers_that_stay_or_keep_nothing_lose_nothing(changes: dict[str, Any]) -> None:
+    assert "PD03.lost-by-workers" not in ids(examined(lost_by_workers(**changes)))
 
 
 EPOCH = StepGrowth(Missing("steps have no trend"), planned_steps=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ill_runs.compile import BREAKS, FORWARD, SIZES, compiled, recompiling, to_its_end, uncompiled
+from ill_runs.compile import BREAKS, FORWARD, SIZES, compiled, never_ran, recompiling, to_its_end, uncompiled
 from perfdoctor.checks.compile import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
@@ -61,6 +61,14 @@ def test_breaks_are_an_opportunity_without_a_number_and_one_is_none() -> None:
     assert finding.location is not None and finding.location.line == 33
     assert "model.py:33 (Failed to trace builtin operator)" in [m.value for m in finding.evidence]
     assert is_clear(examine(compiled(breaks=BREAKS[:1]), CHECK.limits))
+
+
+@pytest.mark.parametrize(("calls", "gains"), [(5000.0, True), (100.0, False)])
+def test_a_compiled_object_that_is_never_called_is_told_with_what_calls_cost(calls: float, gains: bool) -> None:
+    finding = only(examine(never_ran(calls), CHECK.limits))
+    assert finding.id == "PD18.never-ran" and finding.severity is Severity.NOTE
+    assert finding.location is not None and finding.location.line == 12
+    assert (finding.savings.high_ms > 0) == gains
 
 
 def test_a_function_that_was_given_up_runs_uncompiled() -> None:

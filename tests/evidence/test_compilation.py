@@ -28,6 +28,13 @@ def _built(directory: Path, *records: dict[str, Any]) -> Compilation:
     return built
 
 
+@pytest.mark.parametrize(("looked_at", "never"), [(0, True), (2, False), (None, False)])
+def test_a_job_that_compiles_nothing_though_it_called_for_it_is_none_that_compiles(
+    looked_at: int | None, never: bool, tmp_path: Path
+) -> None:
+    assert _built(tmp_path, {"k": "end", "tracked_objects": 9, "compiled": looked_at}).never_ran == never
+
+
 def test_what_is_compiled_again_late_counts_to_its_function(tmp_path: Path) -> None:
     again = [_at(step, reason="size mismatch") for step in (60, 70, 80)]
     backwards = [_at(step, us=1_000) for step in (61, 71)]

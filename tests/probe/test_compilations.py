@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -60,6 +61,16 @@ def dynamo(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 def read() -> tuple[Recorder, Compilations]:
     recorder = Recorder()
     return recorder, Compilations(recorder, Sites())
+
+
+def test_how_much_dynamo_has_looked_at_is_known_where_it_counts(dynamo: list[SimpleNamespace]) -> None:
+    _, compilations = read()
+    assert compilations.tried() is None
+    module: Any = sys.modules["torch._dynamo.utils"]
+    module.counters = {"frames": Counter()}
+    assert compilations.tried() == 0
+    module.counters["frames"]["total"] += 2
+    assert compilations.tried() == 2
 
 
 def test_each_is_recorded_once_with_its_function_and_guard(dynamo: list[SimpleNamespace]) -> None:

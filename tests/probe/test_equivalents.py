@@ -81,6 +81,26 @@ def pairwise() -> torch.Tensor:
     return functional.pairwise_distance(ONE, OTHER)
 
 
+PATCHED = _drawn(4, 8, 32, 32)
+KERNELS = _drawn(16, 8, 3, 3)
+
+
+def unfolded() -> torch.Tensor:
+    return KERNELS.flatten(1) @ functional.unfold(PATCHED, 3, padding=1)
+
+
+def unfolded_by_einsum() -> torch.Tensor:
+    return torch.einsum("ok,nkl->nol", KERNELS.flatten(1), functional.unfold(PATCHED, 3, dilation=2, stride=2))
+
+
+def unfolded_and_turned() -> torch.Tensor:
+    return functional.linear(functional.unfold(PATCHED, 3).transpose(1, 2), KERNELS.flatten(1))
+
+
+def unfolded_in_batches() -> torch.Tensor:
+    return torch.bmm(KERNELS.flatten(1).expand(4, -1, -1), functional.unfold(PATCHED, 3))
+
+
 def squared() -> torch.Tensor:
     return ((ONE - OTHER) ** 2).sum(-1)
 
@@ -307,6 +327,7 @@ FOUND = {
     "grown": [grown],
     "ignored": [ignored, ignored_in_sequences, ignored_and_not_contiguous],
     "order": [associated, scaled, by_einsum, turned, low_rank],
+    "unfolded": [unfolded, unfolded_by_einsum, unfolded_and_turned, unfolded_in_batches],
     "product": [each_by_each, mean_of_each_by_each, cosines, written_out, cosines_written_out],
     "distance": [squared, multiplied, norms, pairwise, distances_written_out],
     "one-hot": [one_hot, one_hot_linear],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -44,8 +46,21 @@ def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
     dataset = Made(lambda index: (torch.full((8,), float(index)), index))
     (found,) = asked(dataset)
     assert found.pop("held")
+    found.pop("kept")
     assert found == {"loader": 3, "same": True, "bytes": 8 * 4 + 8}
-    assert dataset.asked == [10, 10, 30, 30]
+    assert dataset.asked == [10, 30, 10, 30]
+
+
+def slow(index: int) -> torch.Tensor:
+    time.sleep(0.02)
+    return torch.full((8,), float(index))
+
+
+def test_what_a_data_set_keeps_it_need_not_make_again() -> None:
+    (plain,), (kept,) = asked(Made(slow)), asked(Made(functools.lru_cache(slow)))
+    assert plain["kept"] < 0.5 < 0.9 < kept["kept"]
+    (last_only,) = asked(Made(functools.lru_cache(1)(slow)))
+    assert last_only["kept"] < 0.5
 
 
 def mirrored(generator: Any) -> Callable[[int], Any]:

@@ -81,3 +81,5 @@ class Compilation:
     """Functions that Dynamo will compile no more, with what made it give up; they run in Python."""
     called_at: Site | None
     """The line that first called torch.compile."""
+    never_ran: bool = False
+    """What torch.compile returned was not called once, so nothing was compiled."""

@@ -506,7 +506,7 @@ class Probe:
         self.write_sample()
         self.sampling.end()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
-        self.recorder.record("end", tracked_objects=len(gc.get_objects()))
+        self.recorder.record("end", tracked_objects=len(gc.get_objects()), compiled=self.compilations.tried())
         self.write_rows()
         self.time_finally(discarded)
 

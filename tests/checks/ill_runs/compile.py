@@ -47,6 +47,11 @@ def compiled(**changes: Any) -> Evidence:
     return with_(healthy(), job__compiled=True, compilation=with_(QUIET, **changes))
 
 
+def never_ran(calls: float = 5000.0) -> Evidence:
+    """A job that compiles its model and calls the model, whose passes call so many operators."""
+    return uncompiled(calls, compilation=with_(QUIET, count=0, seconds=0.0, never_ran=True))
+
+
 def uncompiled(calls: float = 5000.0, **changes: Any) -> Evidence:
     """A healthy job whose model's passes call so many operators, of at least 2 us; its passes take 20 of 25 ms."""
     forward, backward = (

@@ -162,6 +162,11 @@ def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
     return waiting(loader.pop("wait_ms", 20.7), made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
 
 
+def lost_by_workers(kept: float = 0.95, **loader: Any) -> Evidence:
+    """The same, of a data set that keeps what it has made, in workers that end with each epoch."""
+    return made_again(**{"again": SamplesAsked(0, False, 40_000, kept=kept), "persistent_workers": False, **loader})
+
+
 def looping(share: float = 0.6, runs: float = 64.0, **changes: Any) -> Evidence:
     """A transform with a line that runs so often for each of 32 samples."""
     line = CodeLine(LOOP_LINE, "other", True, 0.0, share, runs_per_step=32 * runs)

@@ -25,6 +25,12 @@ class Compilations:
     def reset(self) -> None:
         self.seen: "set[tuple]" = set()
 
+    def tried(self) -> "int | None":
+        """How many functions Dynamo has looked at, whatever came of it; None where it does not count, or is not
+        loaded."""
+        counters = getattr(sys.modules.get(_MODULE), "counters", None)
+        return None if counters is None else counters["frames"]["total"]
+
     def flush(self) -> None:
         """Queue what was compiled since the last call."""
         module = sys.modules.get(_MODULE)

@@ -9,6 +9,7 @@ import warnings
 
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
+from ..rows import rounded
 from ..windows import draws
 from ..windows.content import Content, NotComparableError
 
@@ -54,20 +55,22 @@ def _asked(made_with, until_ns: int) -> dict:
         raise _NotAskedError("it has one sample")
     generators = draws.kept_by(dataset, _DEEPEST)
     before = _states(generators)
-    numbers, sizes, same = [], [], True
-    for index in (length // 4, 3 * length // 4):
-        first, size = _sample(dataset, index, until_ns)
-        same &= first == _sample(dataset, index, until_ns)[0]
-        numbers.append(first.hex())
-        sizes.append(size)
+    # One after the other: what is kept of the last sample alone is gone when that is asked for again.
+    first, again = ([_sample(dataset, index, until_ns) for index in (length // 4, 3 * length // 4)] for _ in range(2))
+    numbers = [number for number, _, _ in first]
     # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
-    same = same and before == _states(generators)
+    same = numbers == [number for number, _, _ in again] and before == _states(generators)
     whole = type(made_with.sampler) in (RandomSampler, SequentialSampler)
-    return {"same": same, "bytes": max(sizes), "held": "-".join(numbers) if same and whole else ""}
+    return {
+        "same": same,
+        "bytes": max(size for _, size, _ in first),
+        "held": "-".join(number.hex() for number in numbers) if same and whole else "",
+        "kept": rounded(min(max(0.0, 1 - later / once) for (*_, once), (*_, later) in zip(first, again))),
+    }
 
 
-def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int]":
-    """What it holds, as a number, and its bytes."""
+def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int, int]":
+    """What it holds, as a number; its bytes; and nanoseconds."""
     began = time.perf_counter_ns()
     if began > until_ns:
         raise _NotAskedError("there was no time to ask for samples again")
@@ -77,7 +80,7 @@ def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int]":
         raise _NotAskedError("a sample takes too long to be asked for again")
     content = Content(everywhere=True)
     content.add(sample)
-    return content.number, content.bytes
+    return content.number, content.bytes, max(1, took_ns)
 
 
 def _states(generators: list) -> tuple:

@@ -5,6 +5,7 @@ timed, and compared with what the job has made: a way counts only if its numbers
 nobody but the operators that it replaces reads what would not be made any more.
 """
 
+import math
 import time
 
 import torch
@@ -26,6 +27,9 @@ _LEAST = 0.005
 """Of all operators' time: less is not told."""
 _KEPT = 20
 """Rows kept, the largest."""
+_WHOLE_LINE = ("one-hot", "product")
+"""Kinds in which the rest of their line falls away too, as far as it goes through as many numbers: what makes them, and
+lengths of what is written out."""
 _BACKWARD = 2
 """Times as long as forwards: one product for each factor."""
 _clock = time.perf_counter_ns
@@ -97,6 +101,8 @@ class Equivalents:
         self.parts: "dict[int, _Case]" = {}
         """Of this step, by the call of whose result parts are read."""
         self.spent_ns = 0
+        self.large: "dict[tuple, list[tuple]]" = {}
+        """Calls of a line in a step, each with how many numbers it goes through."""
 
     def ended(self, made, args: tuple, kwargs: dict, result, holds) -> None:
         """A call of the forward pass. `holds`: gives the number of what a tensor holds."""
@@ -116,6 +122,8 @@ class Equivalents:
             if other is None:
                 self._reads_part(found, tensor, made)
         if made.spent_ns >= _LEAST_NS:
+            numbers = max((one.numel() for one in tensors((args, result))), default=0)
+            self.large.setdefault((made.step, made.stack), []).append((made, numbers))
             self._looks(made, args, kwargs, result, holds)
             if func is torch.ops.aten.cat.default:
                 self._joins(made, args, result)
@@ -249,12 +257,21 @@ class Equivalents:
             if case.made[0].stack and case.is_free():
                 by_line.setdefault((case.kind, case.made[0].stack[-1]), []).append(case)
         found = [
-            _row(kind, line, cases, steps, sites, backward_ns)
+            _row(kind, line, cases, self._beside(cases), steps, sites, backward_ns)
             for (kind, line), cases in by_line.items()
             if not cases[0].in_each_step or len({case.made[0].step for case in cases}) >= steps
         ]
         worth = [row for row in found if _saved_ms(row) * steps * 1e6 >= _LEAST * whole_ns]
         return sorted(worth, key=lambda row: -_saved_ms(row))[:_KEPT]
+
+    def _beside(self, cases: "list[_Case]") -> list:
+        """What falls away beside the calls of these."""
+        known, beside = {id(one) for case in cases for one in case.falls_away()}, {}
+        for case in cases if cases[0].kind in _WHOLE_LINE else []:
+            for one, numbers in self.large.get((case.made[0].step, case.made[0].stack), []):
+                if numbers >= math.prod(case.shape) and id(one) not in known:
+                    beside[id(one)] = one
+        return list(beside.values())
 
 
 def _key(kind: str, made, what) -> tuple:
@@ -290,8 +307,8 @@ def agree(one, wanted) -> bool:
     return bool(torch.allclose(one, wanted, rtol=0.0, atol=_SAME * largest))
 
 
-def _row(kind: str, line: tuple, cases: "list[_Case]", steps: int, sites, backward_ns) -> dict:
-    calls = [one for case in cases for one in case.falls_away()]
+def _row(kind: str, line: tuple, cases: "list[_Case]", beside: list, steps: int, sites, backward_ns) -> dict:
+    calls = [one for case in cases for one in case.falls_away()] + beside
     passed = [case for case in cases if any(backward_ns(one) for one in case.made)]
     largest = max(cases, key=lambda case: sum(one.spent_ns for one in case.made))
     now_ns = sum(one.spent_ns for one in calls), sum(map(backward_ns, calls))

@@ -8,7 +8,8 @@ _OF_PROFILE = 3
 
 def made(name: str, probe):
     """The window, for this job."""
-    compiled = probe.discovery.compiled
+    # Who has called torch.compile, and not what that returned, computes in Python like anybody else.
+    compiled = probe.discovery.compiled and probe.compilations.tried() != 0
     if name == "ops":
         from .operators import OpsWindow
 

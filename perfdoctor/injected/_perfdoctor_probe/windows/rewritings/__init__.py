@@ -7,7 +7,21 @@ them by the memory that they share, through views and through products with a nu
 
 import torch
 
-from . import kinds, lookups, matrices, penalties, resizes, rows, shuffles, sorts, sums, systems, transforms, writes
+from . import (
+    kinds,
+    lookups,
+    matrices,
+    penalties,
+    resizes,
+    rows,
+    shuffles,
+    sorts,
+    sums,
+    systems,
+    transforms,
+    unfolds,
+    writes,
+)
 from .followed import PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
@@ -41,6 +55,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
             matrices.in_another_order(func, args, known)
             or systems.solved_at_once(args, known)
             or kinds.by_kind(args, known)
+            or unfolds.convolved(args, known)
         )
     if func in _SUMS:
         return sums.summed(func, args, result, known)

@@ -17,6 +17,7 @@ RESIZES = tuple(
 )
 """Each channel by itself, and linear in its numbers."""
 GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.default)
+UNFOLD = _aten.im2col.default
 _WRITTEN_OUT = (_aten.repeat.default, _aten.clone.default, _aten.div.Tensor)
 """What may have repeated numbers in memory; its link has the view that repeats them."""
 
@@ -119,6 +120,10 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
     elif func in (_aten.mul.Tensor, _aten.sub.Tensor):
         found = _pair(func, args, made, result, known)
         return [] if found is None else [(result, found)]
+    elif func is UNFOLD and args[0].dim() == 4:
+        return [(result, Link(func, args, made, result))]
+    elif func is _aten.clone.default and (source := known(args[0])) is not None and source.func is UNFOLD:
+        return [(result, Link(func, args, made, result, source))]
     elif func in _WRITTEN_OUT:
         (one,), _ = _few(args[:1], known)  # which others may read, such as for their lengths
         repeated = spread(func, (one, *args[1:]), result)

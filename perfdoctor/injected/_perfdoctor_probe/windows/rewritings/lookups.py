@@ -7,8 +7,10 @@ from .followed import Other
 LOOKUPS = (torch.ops.aten.index.Tensor,)
 _LEAST_WIDTH = 8
 """Numbers of an entry: fewer share a line of memory anyhow."""
-_LEAST_ENTRIES = 256
-"""Looked up at once."""
+_LEAST_NUMBERS = 1 << 14
+"""Looked up at once: fewer take less than trying is worth."""
+_LARGEST = 1 << 24
+"""Numbers of a table that is turned round; of a larger one as many entries stand for all."""
 
 
 def by_entries(args: tuple) -> "Other | None":
@@ -21,8 +23,15 @@ def by_entries(args: tuple) -> "Other | None":
     # What each step computes would have to be turned round in each.
     if table.grad_fn is not None or not table.is_contiguous():
         return None
-    if table.shape[:width].numel() < _LEAST_WIDTH or places[0].numel() < _LEAST_ENTRIES:
+    wide = table.shape[:width].numel()
+    if wide < _LEAST_WIDTH or wide * places[0].numel() < _LEAST_NUMBERS:
         return None
+    whole = table
+    if table.numel() > _LARGEST:
+        most = _LARGEST // wide
+        if len(places) > 1 or most < places[0].numel():
+            return None
+        table, places = table[..., :most], [places[0] % most]
     kept: list = []
 
     def entries():
@@ -37,4 +46,4 @@ def by_entries(args: tuple) -> "Other | None":
         gradient = made.movedim(tuple(range(width)), tuple(range(-width, 0)))
         return torch.zeros_like(entries()).index_put_(tuple(places), gradient, accumulate=True)
 
-    return Other("columns", make, [], table.shape, backward)
+    return Other("columns", make, [], whole.shape, backward, instead_of=None if table is whole else False)
