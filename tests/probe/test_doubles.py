@@ -67,15 +67,17 @@ def test_others_and_few_numbers_are_not_looked_up(noted: Doubles, monkeypatch: p
     assert [noted.origin(one) for one in made] == [101, 102, -1, -1, -1]
 
 
-@pytest.mark.parametrize("meets", [torch.float32, torch.float64])
-def test_what_is_computed_with_them_tells_their_line(noted: Doubles, meets: torch.dtype) -> None:
-    weight = noted.following(FROM_NUMPY, _guarded)(np.ones((8, 8)))
+@pytest.mark.parametrize(
+    ("meets", "numbers"), [(torch.float32, np.float64), (torch.float64, np.float64), (torch.complex64, np.complex128)]
+)
+def test_what_is_computed_with_them_tells_their_line(noted: Doubles, meets: torch.dtype, numbers: type) -> None:
+    weight = noted.following(FROM_NUMPY, _guarded)(np.ones((8, 8), numbers))
     loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER]))
     anomaly = Anomaly(SimpleNamespace(here=lambda: 5), Guard(lambda hook, error: None))
     window = SitesWindow(Sites(), loop, anomaly, compiled=False, doubles=noted)
     x = torch.ones(8, 8, dtype=meets)
     window.open()
-    made = x * weight if meets is torch.float32 else x @ weight
+    made = x @ weight if meets is torch.float64 else x * weight
     calls = window.close(1)["calls"]
-    assert made.dtype is torch.float64
+    assert made.dtype is weight.dtype
     assert [call["site"] for call in calls if call["kind"] == "from_numpy"] == [101]

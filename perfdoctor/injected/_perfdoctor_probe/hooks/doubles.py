@@ -1,11 +1,12 @@
-"""Tensors in float64 that share the memory of NumPy's arrays, which are of that type unless somebody says otherwise,
-and the lines that made them so."""
+"""Tensors in float64, or of pairs of such numbers, that share the memory of NumPy's arrays, which are of that type
+unless somebody says otherwise; and the lines that made them so."""
 
 import functools
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+WIDE = (torch.float64, torch.complex128)
 _LEAST = 64
 """Numbers: fewer make no arithmetic dear."""
 _MOST = 256
@@ -27,7 +28,7 @@ class Doubles:
         @functools.wraps(from_numpy)
         def call(array):
             result = from_numpy(array)
-            if result.dtype is torch.float64:
+            if result.dtype in WIDE:
                 note(result)
             return result
 
@@ -40,5 +41,5 @@ class Doubles:
 
     def origin(self, tensor) -> int:
         """The line, as a site; -1 where it is none of these."""
-        held = self.made.get(tensor.untyped_storage()._cdata) if tensor.dtype is torch.float64 else None
+        held = self.made.get(tensor.untyped_storage()._cdata) if tensor.dtype in WIDE else None
         return -1 if held is None or held[0].expired() or held[1] is None else self.sites.number(held[1])

@@ -19,6 +19,7 @@ from .. import procfs
 from .. import timeline as parts
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
+from ..hooks.doubles import WIDE
 from ..rows import milliseconds, operator, rounded
 from . import asserting, indices, innermost
 from .innermost import InnermostMode
@@ -59,7 +60,6 @@ _KINDS = {
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),
     **dict.fromkeys(("aten::mul", "aten::add", "aten::sub", "aten::div", "aten::cat", "aten::where"), "promotes"),
 }
-_WIDE = (torch.float64, torch.complex128)
 _LISTS = (
     (torch, "tensor", "from_list"),
     (torch, "as_tensor", "from_list"),
@@ -241,7 +241,7 @@ class _Watch(TorchDispatchMode):
                 return
             detail = "x".join(map(str, result.shape[-2:]))
         elif kind == "promotes":
-            if result.dtype not in _WIDE or not _has_narrow(args):
+            if result.dtype not in WIDE or not _has_narrow(args):
                 return
             detail = str(result.dtype)[6:]
             self._look_for_origin(args, took)
@@ -342,7 +342,7 @@ def _has_narrow(args) -> bool:
     return any(
         isinstance(one, torch.Tensor)
         and one.dim()
-        and one.dtype not in _WIDE
+        and one.dtype not in WIDE
         and (one.is_floating_point() or one.is_complex())
         for one in several
     )
