@@ -96,6 +96,14 @@ REWRITINGS = {
         "n_fft = scipy.fft.next_fast_len(n, real=True)  # 1152 for 1151, 625 for 601",
         "The frequencies of the bins move a little: compare the loss, and train the same model with it from its start.",
     ),
+    "messages": Rewriting(
+        "PD10.scattered-sums",
+        "this line copies {shape} numbers along a graph's edges, to add them up",
+        "the edges are the same in every step, and a product with a sparse matrix of them copies nothing",
+        "Multiply by the adjacency, kept as a sparse matrix row by row.",
+        "edges = torch.sparse_coo_tensor(torch.stack([to, origin]), torch.ones(len(to)), (n, n)).to_sparse_csr()\n"
+        "total = edges @ x  # edges made once; not torch.zeros_like(x).index_add_(0, to, x[origin])",
+    ),
     "unfolded": Rewriting(
         "PD10.unfolded-convolution",
         "this line copies patches, {shape} numbers, for a product that is a convolution",

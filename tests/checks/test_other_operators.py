@@ -19,6 +19,7 @@ KINDS = {
     "sparse": "PD10.empty-product",
     "by-rows": "PD10.sparse-by-coordinates",
     "transform": "PD10.transform-length",
+    "messages": "PD10.scattered-sums",
     "unfolded": "PD10.unfolded-convolution",
     "product": "PD10.broadcast-then-sum",
     "distance": "PD10.broadcast-then-sum",

@@ -81,6 +81,26 @@ def pairwise() -> torch.Tensor:
     return functional.pairwise_distance(ONE, OTHER)
 
 
+NODES = _drawn(1000, 64)
+ORIGIN, TO = torch.randint(0, 1000, (2, 20_000), generator=torch.Generator().manual_seed(3))
+WEIGHTS = torch.rand(20_000, 1, generator=torch.Generator().manual_seed(4))
+
+
+def added_up() -> torch.Tensor:
+    sent = NODES[ORIGIN]
+    return torch.zeros(1000, 64).index_add(0, TO, sent)
+
+
+def added_up_by_weight() -> torch.Tensor:
+    sent = WEIGHTS * NODES.index_select(0, ORIGIN)
+    return torch.zeros(1000, 64).scatter_add(0, TO[:, None].expand(-1, 64), sent)
+
+
+def added_up_in_place() -> torch.Tensor:
+    sent = functional.embedding(ORIGIN, NODES)
+    return torch.zeros(1000, 64).index_add_(0, TO, sent)
+
+
 PATCHED = _drawn(4, 8, 32, 32)
 KERNELS = _drawn(16, 8, 3, 3)
 
@@ -327,6 +347,7 @@ FOUND = {
     "grown": [grown],
     "ignored": [ignored, ignored_in_sequences, ignored_and_not_contiguous],
     "order": [associated, scaled, by_einsum, turned, low_rank],
+    "messages": [added_up, added_up_by_weight, added_up_in_place],
     "unfolded": [unfolded, unfolded_by_einsum, unfolded_and_turned, unfolded_in_batches],
     "product": [each_by_each, mean_of_each_by_each, cosines, written_out, cosines_written_out],
     "distance": [squared, multiplied, norms, pairwise, distances_written_out],
@@ -505,6 +526,24 @@ def rows_of_a_table() -> torch.Tensor:
     return TABLE[PICKED].square()
 
 
+def along_other_edges() -> torch.Tensor:
+    sent = NODES[ORIGIN]
+    return torch.zeros(1000, 64).index_add(0, torch.randint(0, 1000, (20_000,)), sent)
+
+
+LEARNED = _drawn(20_000, 1)
+
+
+def along_learned_edges() -> torch.Tensor:
+    sent = NODES[ORIGIN] * LEARNED
+    return torch.zeros(1000, 64).index_add(0, TO, sent)
+
+
+def along_edges_and_kept() -> torch.Tensor:
+    sent = NODES[ORIGIN]
+    return torch.zeros(1000, 64).index_add(0, TO, sent).sum() + sent.exp().sum()
+
+
 def columns_of_what_is_computed() -> torch.Tensor:
     return (GRID * 2)[:, PLACES[0], PLACES[1]].square()
 
@@ -602,6 +641,9 @@ LEFT_ALONE = [
     pairs_of_others,
     pairs_by_rows,
     rows_of_a_table,
+    along_other_edges,
+    along_learned_edges,
+    along_edges_and_kept,
     columns_of_what_is_computed,
     joined,
     written_without_gradients,

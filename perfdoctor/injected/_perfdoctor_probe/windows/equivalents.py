@@ -54,7 +54,7 @@ class _Case:
 
     __slots__ = ("allowed", "in_each_step", "kind", "links", "made", "part", "shape", "tried")
 
-    def __init__(self, other, made: list, tried: _Tried, allowed: list) -> None:
+    def __init__(self, other, made: list, tried: "_Tried | None", allowed: list) -> None:
         self.kind = other.kind
         self.links = other.links
         self.shape = other.shape
@@ -98,6 +98,8 @@ class Equivalents:
         self.joined: "dict[int, tuple[StorageWeakRef, object]]" = {}
         """Calls that joined tensors, in any step, by the storage of what they made."""
         self.cases: "list[_Case]" = []
+        self.constant: "dict[tuple, tuple[list, int, list[_Case]]]" = {}
+        """By kind, line and shapes: numbers of what has to stay the same, since when, and the cases of that step."""
         self.parts: "dict[int, _Case]" = {}
         """Of this step, by the call of whose result parts are read."""
         self.spent_ns = 0
@@ -117,7 +119,7 @@ class Equivalents:
             found.used_by.append(made)
         other = rewritings.by_shape(func, args, kwargs, result, self._known)
         if other is not None:
-            self._meets(other, made, result)
+            self._meets(other, made, result, holds)
         for found, tensor in read:
             if other is None:
                 self._reads_part(found, tensor, made)
@@ -139,7 +141,8 @@ class Equivalents:
 
     def _let_go(self) -> None:
         """Of the job's tensors of the step before."""
-        for case in self.cases:
+        waiting = (case for *_, some in self.constant.values() for case in some)
+        for case in (*self.cases, *waiting):
             for found in case.links:
                 found.args = ()
 
@@ -157,13 +160,31 @@ class Equivalents:
 
     # -- trying
 
-    def _meets(self, other, made, result) -> None:
+    def _meets(self, other, made, result, holds) -> None:
         """Something that could be in the place of a call, and of those whose results it reads."""
         allowed = [found.made for found in reversed(other.links)] + [made]
         calls = allowed if other.replaces_last else allowed[:-1]
+        case = _Case(other, calls, None, allowed)
+        waiting = self._waited(other, case, made, holds) if other.constant else ()
+        if waiting is None:
+            return
         tried = self._try(other, calls, made, result)
         if tried is not None:
-            self.cases.append(_Case(other, calls, tried, allowed))
+            for one in (*waiting, case):
+                one.tried = tried
+                self.cases.append(one)
+
+    def _waited(self, other, case: _Case, made, holds) -> "list[_Case] | None":
+        """The cases of the step before, where what has to stay the same is as it was in it; None where this one has to
+        wait for another step too, or nothing is the same."""
+        numbers = [holds(one) for one in other.constant]
+        before, since, waiting = self.constant.setdefault(_key(other.kind, made, other.shape), (numbers, made.step, []))
+        earlier = list(waiting)
+        if numbers == before and made.step == since:
+            waiting.append(case)
+            return None
+        waiting.clear()
+        return earlier if numbers == before else None
 
     def _reads_part(self, found, tensor, made) -> None:
         """A call has read a part of what was made, or all of it."""

@@ -11,6 +11,7 @@ from . import (
     kinds,
     lookups,
     matrices,
+    messages,
     penalties,
     resizes,
     rows,
@@ -79,6 +80,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return writes.again(func, args)
     if func in lookups.LOOKUPS:
         return rows.picked(args, result, known) or lookups.by_entries(args)
+    if func in messages.ADDED:
+        return messages.summed(args, result, known)
     if func is _aten.convolution.default:
         return resizes.afterwards(args, known)
     if func in transforms.TRANSFORMS:

@@ -50,7 +50,18 @@ class Link:
 class Other:
     """A way to make what an operator has made."""
 
-    __slots__ = ("backward", "in_each_step", "instead_of", "kind", "links", "make", "part", "replaces_last", "shape")
+    __slots__ = (
+        "backward",
+        "constant",
+        "in_each_step",
+        "instead_of",
+        "kind",
+        "links",
+        "make",
+        "part",
+        "replaces_last",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -63,6 +74,7 @@ class Other:
         replaces_last: bool = True,
         part: tuple = (),
         in_each_step: bool = False,
+        constant: tuple = (),
     ) -> None:
         self.kind = kind
         self.make = make
@@ -81,6 +93,8 @@ class Other:
         """Which part is read, where others could be read of the same thing; () where it does not matter."""
         self.in_each_step = in_each_step
         """Whether it counts only where each step makes it anew: else later steps may read the rest."""
+        self.constant = constant
+        """Tensors that have to hold the same in each step: something is made of them once."""
 
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
@@ -118,7 +132,7 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
             return [(result, Link(func, args, made, result, source))]
     elif func in (_aten.mul.Tensor, _aten.sub.Tensor):
-        found = _pair(func, args, made, result, known)
+        found = _weighted(func, args, made, result, known) or _pair(func, args, made, result, known)
         return [] if found is None else [(result, found)]
     elif func is UNFOLD and args[0].dim() == 4:
         return [(result, Link(func, args, made, result))]
@@ -157,6 +171,16 @@ def _is_square(func, args: tuple) -> bool:
     if func is _aten.pow.Tensor_Scalar:
         return args[1] == 2
     return func is _aten.mul.Tensor and args[0] is args[1]
+
+
+def _weighted(func, args: tuple, made, result, known) -> "Link | None":
+    """Rows that were picked, each by a number that does not learn."""
+    for source, weights in ((known(args[0]), args[1]), (known(args[1]), args[0])):
+        if func is not _aten.mul.Tensor or source is None or source.func not in GATHERED or len(source.shape) != 2:
+            continue
+        if isinstance(weights, torch.Tensor) and weights.shape == (source.shape[0], 1) and not weights.requires_grad:
+            return Link(func, args, made, result, source)
+    return None
 
 
 def _pair(func, args: tuple, made, result, known) -> "Link | None":
