@@ -163,7 +163,7 @@ def test_what_a_data_set_keeps_in_workers_that_end_is_lost() -> None:
     assert finding.location == Location(LOADER_LINE.file, LOADER_LINE.line, LOADER_LINE.function)
 
 
-@pytest.mark.parametrize("changes", [{"persistent_workers": True}, {"num_workers": 0}, {"kept": 0.3}])
+@pytest.mark.parametrize("changes", [{"persistent_workers": True}, {"num_workers": 0}, {"kept": 0.8}])
 def test_workers_that_stay_or_keep_nothing_lose_nothing(changes: dict[str, Any]) -> None:
     assert "PD03.lost-by-workers" not in ids(examined(lost_by_workers(**changes)))
 
