@@ -18,13 +18,13 @@ factored or solved with, inverses that are only multiplied with, determinants an
 sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor, and calls of
 `torch.einsum` with three operands or more, in all orders; permutations of which each step reads a few places, by
 `torch.randperm` or `np.random.choice`; squares of parameters that are added up for a penalty; rows that are picked and
-added up at other places along edges that stay the same; patches that are copied for what a convolution does. Such a way is tried on
-the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would not be made;
-of a shorter transform, of a queue's new rows and of what is drawn only the time is compared, and of parts that are
-written or read what the backward pass does for them is counted. Of each module inside another one, how many of the rows
-that it is given for the first time differ; where half of them or fewer do, its own pass is run again after the last
-step with each once, which has to give the same numbers. For three steps, the arguments and results of each call of the
-user's own functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be
+added up at other places along edges that stay the same; patches that are copied for what a convolution does. Such a way
+is tried on the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would
+not be made; of a shorter transform, of a queue's new rows and of what is drawn only the time is compared, and of parts
+that are written or read what the backward pass does for them is counted. Of each module inside another one, how many of
+the rows that it is given for the first time differ; where half of them or fewer do, its own pass is run again after the
+last step with each once, which has to give the same numbers. For three steps, the arguments and results of each call of
+the user's own functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be
 given one of a few arguments by chance, how many there are is estimated from how many calls came again, and from that
 what comes again in the run. Into which operators each result goes: what no backward pass goes through and nobody reads.
 Where steps take long at equal distances, the operators without a graph of one of them, such as those of an evaluation,

@@ -30,8 +30,8 @@ _OBJECT_BYTES = 500
 
 
 _KEPT = 0.9
-"""Of a sample's time, spared the second time: from there on the data set keeps what it has made. A file's pages that are
-mapped the first time spare four fifths the next."""
+"""Of a sample's time, spared the second time: from there on the data set keeps what it has made. A file's pages that
+are mapped the first time spare four fifths the next."""
 
 
 def lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
