@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -51,16 +50,23 @@ def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
     assert dataset.asked == [10, 30, 10, 30]
 
 
-def slow(index: int) -> torch.Tensor:
-    time.sleep(0.02)
-    return torch.full((8,), float(index))
+def test_what_a_data_set_keeps_it_need_not_make_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the clock takes a microsecond, making a sample 20 ms."""
+    now = [0]
 
+    def clock() -> int:
+        now[0] += 1_000
+        return now[0]
 
-def test_what_a_data_set_keeps_it_need_not_make_again() -> None:
-    (plain,), (kept,) = asked(Made(slow)), asked(Made(functools.lru_cache(slow)))
-    assert plain["kept"] < 0.5 < 0.9 < kept["kept"]
-    (last_only,) = asked(Made(functools.lru_cache(1)(slow)))
-    assert last_only["kept"] < 0.5
+    def make(index: int) -> torch.Tensor:
+        now[0] += 20_000_000
+        return torch.full((8,), float(index))
+
+    monkeypatch.setattr(samples, "time", SimpleNamespace(perf_counter_ns=clock))
+    (plain,), (kept,) = asked(Made(make)), asked(Made(functools.lru_cache(make)))
+    assert plain["kept"] == 0.0 and kept["kept"] > 0.99
+    (last_only,) = asked(Made(functools.lru_cache(1)(make)))
+    assert last_only["kept"] == 0.0
 
 
 def mirrored(generator: Any) -> Callable[[int], Any]:

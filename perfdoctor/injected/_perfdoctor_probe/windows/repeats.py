@@ -116,10 +116,10 @@ class _Made:
 class Repeats(TorchDispatchMode):
     """What is computed again."""
 
-    def __init__(self, sites, loop, passes: PassesAgain) -> None:
+    def __init__(self, sites, loop) -> None:
         super().__init__()
         self.sites = sites
-        self.passes = passes
+        self.passes = PassesAgain(sites, loop)
         self.loop = loop
         self.values = Values()
         self.scores = Scores()
@@ -426,9 +426,8 @@ class RepeatsWindow(InnermostMode):
         return innermost.obstacle(self.compiled) or (on_device if torch.cuda.is_initialized() else "")
 
     def open(self) -> None:
-        self.passes = PassesAgain(self.sites, self.loop)
-        self.passes.open()
-        watch = Repeats(self.sites, self.loop, self.passes)
+        watch = Repeats(self.sites, self.loop)
+        watch.passes.open()
         self.einsums = Einsums(self.sites, watch.renumbered)
         self.einsums.open()
         self.choices = Choices(self.sites)
@@ -449,7 +448,7 @@ class RepeatsWindow(InnermostMode):
         self.evaluation.on_scores = None
         self.watch.aside.close()
         self.derivatives.close()
-        self.passes.close()
+        self.watch.passes.close()
         self.choices.close()
         self.einsums.close()
         self.watch.__exit__(None, None, None)
@@ -461,4 +460,4 @@ class RepeatsWindow(InnermostMode):
         self.asks = watch.suspicion.asks
         found = watch.summary(steps)
         found["equivalents"] += self.einsums.rows(steps) + self.choices.rows(steps)
-        return {**found, "derivatives": self.derivatives.summary(steps), "passes_again": self.passes.summary(steps)}
+        return {**found, "derivatives": self.derivatives.summary(steps), "passes_again": watch.passes.summary(steps)}
