@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import scipy.linalg  # noqa: F401  its OpenBLAS asks the environment as it loads, which a test may have changed
 import torch
 import torch._dynamo
 import torch.utils.deterministic as deterministic
