@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked
+from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked, Site
 
 from .._shared.loader_fixes import persistent_workers
 from .cheaper import CHEAPER
@@ -34,95 +34,98 @@ _KEPT = 0.9
 are mapped the first time spare four fifths the next."""
 
 
-def lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
-    """What the data set keeps, in workers that end with each epoch. None where it keeps nothing, they stay, or samples
-    are made once only; `beside`: as below."""
-    loader, step, asked = case.loader, case.step, case.loader.again
-    ends = loader.num_workers > 0 and not loader.persistent_workers
-    kept = asked.kept if isinstance(asked, SamplesAsked) else 0.0
-    if not ends or kept < _KEPT or not _comes_again(case) or is_cheap(case, fetch):
-        return None
-    low, high, saved_share = _saved(case, beside, kept)
-    if saved_share < case.limits.min_share:
-        return None
-    return Finding(
-        id="PD03.lost-by-workers",
-        severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
-        confidence=Confidence.MEDIUM,
-        message="workers end with each epoch, and what the data set keeps ends with them: {getitem_ms} per batch",
-        reasoning="two samples were asked for again after the last step, and took {kept} less than the first time: the "
-        "data set keeps what it makes, but in the memory of a worker, which the next epoch's does not have",
-        evidence=(
-            *case.shared(case.wait),
-            *fetch_measurements(fetch),
-            milliseconds("getitem_ms", fetch.getitem_ms, "in the data set, per batch"),
-            share("kept", kept, "of the time of a sample, spared when it is asked for again"),
-        ),
-        location=location(loader.site),
-        fix=persistent_workers(case.evidence.job, loader.made),
-        savings=savings(
-            step,
-            low,
-            high,
-            "the share of the wait that the data set explains, less what a sample takes that it has kept",
-            part=Part.INPUT_WAIT,
-        ),
-    )
-
-
 def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
     """None where samples differ, are cheap, are made once only or do not fit, or where that is not known. `beside`: the
     share of the making that other findings are about."""
-    lost = lost_by_workers(case, fetch, beside)
-    if lost is not None:
-        return lost
-    loader, step = case.loader, case.step
-    size = _bytes(case)
-    if size is None or not _comes_again(case) or is_cheap(case, fetch):
+    if not _comes_again(case) or is_cheap(case, fetch):
         return None
-    low, high, saved_share = _saved(case, beside)
-    line = hottest(fetch)
-    if saved_share < case.limits.min_share:
+    return _lost_by_workers(case, fetch, beside) or _made_again(case, fetch, beside)
+
+
+def _lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
+    """What the data set keeps, in workers that end with each epoch. None where it keeps nothing, or they stay."""
+    loader, asked = case.loader, case.loader.again
+    ends = loader.num_workers > 0 and not loader.persistent_workers
+    kept = asked.kept if isinstance(asked, SamplesAsked) else 0.0
+    if not ends or kept < _KEPT:
         return None
-    return Finding(
+    return _finding(
+        case,
+        fetch,
+        kept * max(0.0, 1 - beside),
+        share("kept", kept, "of the time of a sample, spared when it is asked for again"),
+        id="PD03.lost-by-workers",
+        message="workers end with each epoch, and what the data set keeps ends with them: {getitem_ms} per batch",
+        reasoning="two samples were asked for again after the last step, and took {kept} less than the first time: the "
+        "data set keeps what it makes, but in the memory of a worker, which the next epoch's does not have",
+        place=loader.site,
+        fix=persistent_workers(case.evidence.job, loader.made),
+        basis="the share of the wait that the data set explains, less what a sample takes that it has kept",
+    )
+
+
+def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
+    loader, size, line = case.loader, _bytes(case), hottest(fetch)
+    if size is None:
+        return None
+    return _finding(
+        case,
+        fetch,
+        max(0.0, 1 - beside),
+        Measurement("samples", loader.length or 0, "count", "samples in the data set"),
+        Measurement("all_bytes", size, "bytes", "of all samples"),
+        Measurement("free_bytes", _free(case), "bytes", "of memory that is free"),
         id="PD03.samples-made-again",
-        severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
-        confidence=Confidence.MEDIUM,
         message="each epoch makes the same samples again: {getitem_ms} per batch in the data set",
         reasoning="two samples were each asked for twice after the last step: they were the same both times, and no "
         "generator of random numbers was used; all {samples:sample} would take {all_bytes}, of {free_bytes} free",
-        evidence=(
-            *case.shared(case.wait),
-            *fetch_measurements(fetch),
-            milliseconds("getitem_ms", fetch.getitem_ms, "in the data set, per batch"),
-            Measurement("samples", loader.length or 0, "count", "samples in the data set"),
-            Measurement("all_bytes", size, "bytes", "of all samples"),
-            Measurement("free_bytes", _free(case), "bytes", "of memory that is free"),
-        ),
-        location=location(loader.site if line is None else line.site),
+        place=loader.site if line is None else line.site,
         fix=Fix(
             text="Make the samples once and keep them: in a list, or in an array that is saved before training.",
             code=CHEAPER[Cause.TRANSFORM][1],
             risk="The first epoch starts later by what making them takes, and random changes that are added to the "
             "data set later would be made once, too.",
         ),
-        savings=savings(
-            step,
-            low,
-            high,
-            "the share of the wait that the data set explains, of which picking a sample from memory keeps up to 25 %",
-            part=Part.INPUT_WAIT,
-        ),
+        basis="the share of the wait that the data set explains, of which picking a sample from memory keeps up to "
+        "25 %",
     )
 
 
-def _saved(case: Case, beside: float, kept: float = 1.0) -> tuple[float, float, float]:
-    """Milliseconds per step, at least and at most, where the data set takes so much less; and the middle as a share of
-    the step."""
+def _finding(
+    case: Case,
+    fetch: Fetch,
+    part: float,
+    *extra: Measurement,
+    id: str,
+    message: str,
+    reasoning: str,
+    place: Site | Missing | None,
+    fix: Fix,
+    basis: str,
+) -> Finding | None:
+    """Of such a part of the making that need not be done again; None where that is little of the step."""
     least, most = crowding(case)
-    part, left = case.part(Cause.TRANSFORM, Cause.STORAGE), kept * max(0.0, 1 - beside)
-    low, high = _SAVED[0] * left * (part + least), _SAVED[1] * left * (part + most)
-    return low, high, (low + high) / 2 / case.step.step_ms
+    waited = case.part(Cause.TRANSFORM, Cause.STORAGE)
+    low, high = _SAVED[0] * part * (waited + least), _SAVED[1] * part * (waited + most)
+    saved_share = (low + high) / 2 / case.step.step_ms
+    if saved_share < case.limits.min_share:
+        return None
+    return Finding(
+        id=id,
+        severity=severity(saved_share, case.limits.min_share, case.limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message=message,
+        reasoning=reasoning,
+        evidence=(
+            *case.shared(case.wait),
+            *fetch_measurements(fetch),
+            milliseconds("getitem_ms", fetch.getitem_ms, "in the data set, per batch"),
+            *extra,
+        ),
+        location=location(place),
+        fix=fix,
+        savings=savings(case.step, low, high, basis, part=Part.INPUT_WAIT),
+    )
 
 
 def _bytes(case: Case) -> int | None:

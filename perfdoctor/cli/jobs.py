@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ..launch.command import OutputMode
 from .options import (
     ConfigFile,
     FailFrom,
     Ignore,
     Job,
+    JobOutput,
     LogTo,
     Module,
     Output,
@@ -20,6 +20,7 @@ from .options import (
     Python,
     Runs,
     Select,
+    ToEnd,
     Trace,
     Verbose,
     recorded_at,
@@ -35,7 +36,7 @@ def check(
     seconds: Annotated[
         float | None, typer.Option(metavar="TIME", help="Seconds of steady training to observe.")
     ] = None,
-    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
+    to_end: ToEnd = False,
     leave_at: Annotated[
         int | None,
         typer.Option(metavar="STEP", help="End it at this step, given alike on all nodes: for ranks without a store."),
@@ -55,10 +56,7 @@ def check(
     ] = None,
     patience: Patience = None,
     python: Python = None,
-    job_output: Annotated[
-        OutputMode | None,
-        typer.Option(help="Where the job's output goes: live on a terminal, else passthrough."),
-    ] = None,
+    job_output: JobOutput = None,
     log_every: Annotated[
         int | None, typer.Option(metavar="N", help="Print a line every N steps.", show_default=False)
     ] = None,
@@ -107,7 +105,7 @@ def profile(
     memory: Annotated[
         bool, typer.Option("--memory", help="Show what the memory of a step consists of, instead of its time.")
     ] = False,
-    to_end: Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")] = False,
+    to_end: ToEnd = False,
     recorded: Annotated[
         Path | None,
         typer.Option(
@@ -120,10 +118,7 @@ def profile(
     ] = None,
     patience: Patience = None,
     python: Python = None,
-    job_output: Annotated[
-        OutputMode | None,
-        typer.Option(help="Where the job's output goes: live on a terminal, else passthrough."),
-    ] = None,
+    job_output: JobOutput = None,
     output: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,6 +9,7 @@ import typer
 
 from ..commands.job_words import IS_COMMAND
 from ..config.choices import FailOn, Tracker
+from ..launch.command import OutputMode
 
 if TYPE_CHECKING:
     from ..commands.typed_job import TypedJob
@@ -55,6 +56,10 @@ Runs = Annotated[
 ]
 FailFrom = Annotated[FailOn | None, typer.Option(help="Severity from which a finding makes the exit code 1 (error).")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all there is: evidence, risks, every check.")]
+ToEnd = Annotated[bool, typer.Option("--to-end", help="Let the job run to its own end.")]
+JobOutput = Annotated[
+    OutputMode | None, typer.Option(help="Where the job's output goes: live on a terminal, else passthrough.")
+]
 
 
 def typed(ctx: typer.Context, words: list[str] | None, module: str | None, python: str | None) -> TypedJob:

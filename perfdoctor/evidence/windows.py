@@ -170,12 +170,11 @@ def discarded(process: ProcessRecording, step: Step | Missing) -> tuple[Discarde
 
 def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedWork, ...] | Missing:
     """Work that was done before, the dearest first; operators never fill more than an ordinary step has room for."""
-    seen = _seen(process.repeats, "repeated-work", 40)
+    seen = _in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
-    if isinstance(step, Missing):
-        return step
-    return repeated_in(seen.rows, _room(step, seen.ops_ms))
+    window, scale = seen
+    return repeated_in(window.rows, scale)
 
 
 def repeated_in(found: Sequence[RepeatedWork], scale: float, often: float = 1.0) -> tuple[RepeatedWork, ...]:
@@ -196,28 +195,26 @@ def aside(
     process: ProcessRecording, step: Step | Missing, which: Callable[[RepeatsWindow], tuple[AsideWork, ...]]
 ) -> tuple[AsideWork, ...] | Missing:
     """Work of no use to training, the dearest first; operators never fill more than an ordinary step has room for."""
-    seen = _seen(process.repeats, "repeated-work", 40)
+    seen = _in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
-    if isinstance(step, Missing):
-        return step
-    scale, longer = _room(step, seen.ops_ms), 1.0
-    if len(process.steps) and seen.first_step:
-        longer = min(_MOST_LONGER, max(1.0, float(process.steps["step"][-1]) / 2 / seen.first_step))
+    window, scale = seen
+    longer = 1.0
+    if len(process.steps) and window.first_step:
+        longer = min(_MOST_LONGER, max(1.0, float(process.steps["step"][-1]) / 2 / window.first_step))
     return tuple(
         replace(one, forward_ms=one.forward_ms * scale, later_ms=one.forward_ms * scale * longer * one.grows)
-        for one in which(seen)
+        for one in which(window)
     )
 
 
 def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:
     """Operators that others could stand for; they never fill more than an ordinary step has room for."""
-    seen = _seen(process.repeats, "repeated-work", 40)
+    seen = _in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
-    if isinstance(step, Missing):
-        return step
-    return equivalents_in(seen.equivalents, _room(step, seen.ops_ms))
+    window, scale = seen
+    return equivalents_in(window.equivalents, scale)
 
 
 def equivalents_in(found: Sequence[Equivalent], scale: float, often: float = 1.0) -> tuple[Equivalent, ...]:
@@ -244,13 +241,19 @@ def derivatives(process: ProcessRecording) -> tuple[SingleDerivatives, ...] | Mi
 
 def passes_again(process: ProcessRecording, step: Step | Missing) -> tuple[PassAgain, ...] | Missing:
     """Backward passes through a graph again; operators never fill more than an ordinary step has room for."""
+    seen = _in_a_step(process, step)
+    if isinstance(seen, Missing):
+        return seen
+    window, scale = seen
+    return tuple(replace(one, ms_per_step=one.ms_per_step * scale) for one in window.passes_again)
+
+
+def _in_a_step(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatsWindow, float] | Missing:
+    """The window of repeated work, and what its operators take in an ordinary step, as a share."""
     seen = _seen(process.repeats, "repeated-work", 40)
     if isinstance(seen, Missing):
         return seen
-    if isinstance(step, Missing):
-        return step
-    scale = _room(step, seen.ops_ms)
-    return tuple(replace(one, ms_per_step=one.ms_per_step * scale) for one in seen.passes_again)
+    return step if isinstance(step, Missing) else (seen, _room(step, seen.ops_ms))
 
 
 def _room(step: Step, ops_ms: float) -> float:

@@ -5,6 +5,14 @@ import os
 import shutil
 import sys
 
+DYNAMO = "torch._dynamo.utils"
+
+
+def looked_at() -> "int | None":
+    """How many functions Dynamo has looked at, whatever came of it; None where it does not count, or is not loaded."""
+    counters = getattr(sys.modules.get(DYNAMO), "counters", None)
+    return None if counters is None else counters["frames"]["total"]
+
 
 def lacking(device: str) -> str:
     """What `torch.compile` needs on this device and this machine lacks; "" where it has all."""

@@ -12,6 +12,7 @@ from _thread import get_ident
 import torch
 
 from . import channel, control, distant, failures, procfs, records, script, settings, sites
+from .compiler import looked_at
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -506,7 +507,7 @@ class Probe:
         self.write_sample()
         self.sampling.end()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
-        self.recorder.record("end", tracked_objects=len(gc.get_objects()), compiled=self.compilations.tried())
+        self.recorder.record("end", tracked_objects=len(gc.get_objects()), compiled=looked_at())
         self.write_rows()
         self.time_finally(discarded)
 

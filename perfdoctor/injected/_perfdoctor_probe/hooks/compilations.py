@@ -7,7 +7,8 @@ reading them twice a second misses none.
 import sys
 import time
 
-_MODULE = "torch._dynamo.utils"
+from ..compiler import DYNAMO
+
 _REASON = 200
 """Characters kept of a reason."""
 _RESUME = "torch_dynamo_resume_in_"
@@ -25,15 +26,9 @@ class Compilations:
     def reset(self) -> None:
         self.seen: "set[tuple]" = set()
 
-    def tried(self) -> "int | None":
-        """How many functions Dynamo has looked at, whatever came of it; None where it does not count, or is not
-        loaded."""
-        counters = getattr(sys.modules.get(_MODULE), "counters", None)
-        return None if counters is None else counters["frames"]["total"]
-
     def flush(self) -> None:
         """Queue what was compiled since the last call."""
-        module = sys.modules.get(_MODULE)
+        module = sys.modules.get(DYNAMO)
         if module is None:
             return
         now_us, now = time.time_ns() // 1000, time.perf_counter_ns()

@@ -15,6 +15,7 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from .. import records
+from ..compiler import looked_at
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
@@ -50,8 +51,7 @@ _GLOBAL_HOOKS = (
 
 def obstacle(compiled: bool) -> str:
     """Why modules cannot be hooked now, or "". Hooks would be traced into compiled code."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    if compiled or (dynamo is not None and dynamo.counters["frames"]):
+    if compiled or looked_at():
         return "the job uses torch.compile, which would trace the hooks"
     if torch._C._len_torch_dispatch_stack():
         return "the job has a dispatch mode of its own around its steps"

@@ -2,6 +2,8 @@
 
 import os
 
+from ..compiler import looked_at
+
 _OF_PROFILE = 3
 """Steps of the trace that `perfdoctor profile` keeps: it is looked at, and a step has neighbours."""
 
@@ -9,7 +11,7 @@ _OF_PROFILE = 3
 def made(name: str, probe):
     """The window, for this job."""
     # Who has called torch.compile, and not what that returned, computes in Python like anybody else.
-    compiled = probe.discovery.compiled and probe.compilations.tried() != 0
+    compiled = probe.discovery.compiled and looked_at() != 0
     if name == "ops":
         from .operators import OpsWindow
 

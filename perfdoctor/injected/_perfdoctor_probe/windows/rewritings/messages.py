@@ -1,6 +1,7 @@
 """Rows that are picked and added up at other places, as the products with a sparse matrix that they are: what the nodes
 of a graph send to their neighbours."""
 
+import functools
 import warnings
 
 import torch
@@ -36,20 +37,18 @@ def summed(args: tuple, result, known) -> "Other | None":
         places = places[:, 0]
     if rows.dim() != 2 or len(origins) != len(places):
         return None
-    kept: list = []
 
-    def matrices() -> list:
-        if not kept:
-            kept.append(_sparse((places, origins), (len(target), len(rows)), weights, rows))
-            kept.append(_sparse((origins, places), (len(rows), len(target)), weights, rows))
-        return kept
+    @functools.cache
+    def edges() -> tuple:
+        there, back = (len(target), len(rows)), (len(rows), len(target))
+        return _sparse((places, origins), there, weights, rows), _sparse((origins, places), back, weights, rows)
 
     return Other(
         "messages",
-        lambda: matrices()[0] @ rows.detach(),
+        lambda: edges()[0] @ rows.detach(),
         [found] if found is source else [found, source],
         found.shape,
-        backward=lambda made: matrices()[1] @ made,
+        backward=lambda made: edges()[1] @ made,
         constant=(places, origins),
     )
 
