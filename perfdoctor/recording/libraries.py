@@ -65,6 +65,10 @@ class Recurrent:
     """One call, forward and backward, replayed with oneDNN off; 0 when it was not."""
     onednn_ms: float = 0.0
     """The same with oneDNN on."""
+    packed_ms: float = 0.0
+    """One call on packed sequences, forward and backward, replayed; 0 when it was not."""
+    padded_ms: float = 0.0
+    """The same on the sequences padded to the longest."""
 
     @property
     def native(self) -> bool:

@@ -7,6 +7,7 @@ from ill_runs.cudnn import (
     convolving_on_gpu,
     half_on_gpu,
     onednn_off_inside,
+    packed,
     scattered,
     unfused,
     unfused_on_gpu,
@@ -206,6 +207,26 @@ def test_a_recurrent_layer_without_onednn_has_its_own_timing() -> None:
     assert finding.savings.low_ms < 6.0 < finding.savings.high_ms
     assert is_clear(_examined(_native_lstm(10.0, 9.8)))
     assert is_clear(_examined(_native_lstm(0.0, 0.0)))  # not replayed, and no convolution either
+
+
+def test_packed_sequences_cost_what_the_layer_takes_less_on_padded_ones() -> None:
+    finding = _found(packed(took=12.0, ratio=3.0))
+    assert finding.id == "PD02.packed-sequences"
+    assert number(finding, "ratio") == pytest.approx(3.0)
+    assert finding.savings.low_ms < 8.0 < finding.savings.high_ms
+    assert finding.location == Location("model.py", 21, "forward")
+
+
+def test_where_they_are_packed_is_not_known_the_line_is_the_one_that_calls_the_layer() -> None:
+    unseen = with_(packed(), call_sites=())
+    assert not isinstance(unseen.layers, Missing)
+    layer = with_(unseen.layers.layers[0], name="read", kind="LSTM", called_at=Site("model.py", 30, "forward"))
+    assert _found(with_(unseen, layers__layers=(layer,))).location == Location("model.py", 30, "forward")
+
+
+@pytest.mark.parametrize("ill", [packed(ratio=1.1), packed(took=1.0), packed(packed_ms=0.0, padded_ms=0.0)])
+def test_packed_sequences_that_cost_little_or_were_not_replayed_are_clear(ill: Evidence) -> None:
+    assert is_clear(_examined(ill))
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import loops
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 
 def steps(model, source):
@@ -105,6 +106,17 @@ class Recurrent(nn.Module):
             return self.gated(self.long(x)[0])[0]
 
 
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one_way, self.both_ways = nn.LSTM(16, 8, batch_first=True), nn.LSTM(8, 8, bidirectional=True)
+
+    def forward(self, x):
+        lengths = torch.tensor([9, 24, 20, 7])
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.both_ways(self.one_way(packed)[0])[0].data
+
+
 def words():
     return torch.randn(loops.STEPS, 4, 24, 16)
 
@@ -127,6 +139,7 @@ STYLES = {
     "convolutions": lambda: steps(Switched(True), images()),
     "trapped": lambda: steps(Switched(False), images()),
     "recurrent": lambda: steps(Recurrent(True), words()),
+    "packed": lambda: steps(Packed(), words()),
     "trapped_recurrent": lambda: steps(Recurrent(False), words()),
 }
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from rewriting import watched
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from perfdoctor.injected._perfdoctor_probe.windows import equivalents
 
@@ -416,6 +417,14 @@ def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
 # Left alone
 
 
+LAYER = torch.nn.LSTM(64, 8)
+
+
+def by_a_layer() -> torch.Tensor:
+    """Of torch's, which reads packed sequences a step of time after the other."""
+    return LAYER(pack_padded_sequence(WHOLE.transpose(0, 1) * 2, torch.full((16,), 200)))[0].data
+
+
 def with_softmax() -> torch.Tensor:
     return (QUERIES @ KEYS.transpose(-2, -1)).softmax(-1) @ VALUES
 
@@ -657,6 +666,7 @@ LEFT_ALONE = [
     joined_once,
     all_scores_are_read,
     few_are_ignored,
+    by_a_layer,
     with_softmax,
     masked,
     weights_are_used,

@@ -32,6 +32,7 @@ STYLES = (
     "trapped",
     "recurrent",
     "trapped_recurrent",
+    "packed",
 )
 
 
@@ -162,6 +163,16 @@ def test_a_native_lstm_is_timed_both_ways(seen):
     assert found["LSTM"].onednn_ms > 0
     assert found["LSTM"].ms_per_step > 0
     assert found["GRU"].native_ms == 0
+
+
+def test_an_lstm_on_packed_sequences_is_timed_on_padded_ones_too_where_those_would_do(seen):
+    process = seen.named("packed")
+    found = {row.layer: row for row in use(process).recurrent}
+    assert {row.kernel for row in found.values()} == {"lstm"}
+    assert found["one_way"].packed_ms > 0 and found["one_way"].padded_ms > 0
+    assert found["both_ways"].packed_ms == found["one_way"].native_ms == 0
+    (call,) = sites(process, "packs")
+    assert (call.calls_per_step, call.site.function) == (1.0, "forward")
 
 
 def _by_hand(images: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,15 @@ def scattered(copies: float = 4.0) -> Evidence:
     return on_gpu(library_use=LibraryUse((), (layer,), (), on_device=True))
 
 
+def packed(took: float = 12.0, ratio: float = 3.0, **one: Any) -> Evidence:
+    """An LSTM on packed sequences that takes so long a step, and so many times what it takes on padded ones."""
+    layer = with_(
+        RECURRENT, **{"kernel": "lstm", "ms_per_step": took, "packed_ms": took, "padded_ms": took / ratio, **one}
+    )
+    line = CallSite("packs", Site("model.py", 21, "forward"), 1.0, 0.1)
+    return with_(healthy(), library_use=LibraryUse((), (layer,), ()), call_sites=(line,))
+
+
 def channels_first(saved: float = 10.0, **changes: Any) -> Evidence:
     """On a CPU: operators on images of 30 ms a step, that would save so many of them with the channels last."""
     timings = (

@@ -55,6 +55,7 @@ _KINDS = {
     **dict.fromkeys(SEARCH, _SEARCHES),
     **dict.fromkeys(("aten::_to_copy", "aten::copy_"), "convert"),
     **dict.fromkeys(("aten::_softmax", "aten::_safe_softmax"), "softmax"),
+    "aten::_pack_padded_sequence": "packs",
     **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_"), "causal_mask"),
     **dict.fromkeys(indices.OPERATORS, "indices"),
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution"), "arithmetic"),

@@ -10,9 +10,11 @@ import gc
 import sys
 import time
 from _thread import get_ident
+from typing import NamedTuple
 
 import torch
 from torch.nn.modules import module as nn_module
+from torch.nn.utils.rnn import PackedSequence
 
 from .. import records
 from ..compiler import looked_at
@@ -60,6 +62,20 @@ def obstacle(compiled: bool) -> str:
     return ""
 
 
+class Title(NamedTuple):
+    """Of one layer."""
+
+    name: str = ""
+    kind: str = ""
+    channels_last: "bool | None" = None
+    """Whether its input had its channels last."""
+    backend: str = ""
+    """The one that torch chose for a convolution."""
+    module: "torch.nn.Module | None" = None
+    packed: "torch.Tensor | None" = None
+    """Of packed sequences that it was given, how many go on at each step of time."""
+
+
 class Layers:
     """Hooks around every module call on this thread."""
 
@@ -78,6 +94,8 @@ class Layers:
         self.thread = get_ident()
         self.modules: "dict[int, list]" = {}
         """By `id()`: index, module, calls, input shape, channels last, backend, aside, idle."""
+        self.batch_sizes: "dict[int, torch.Tensor]" = {}
+        """Of the packed sequences in the first call of a module, by its `id()`."""
         self.roots: list = []
         self.passes = PassMicrobenchmark()
         self.parts: "InParts | None" = None
@@ -142,6 +160,8 @@ class Layers:
                 row = [number, module, 0, shape, _channels_last(inputs), backend, self.aside, self.idle]
                 known = self.modules[id(module)] = row
                 self.calls[id(module)] = self._caller()
+                if inputs and isinstance(inputs[0], PackedSequence):
+                    self.batch_sizes[id(module)] = inputs[0].batch_sizes
                 if not self.stack:
                     self.roots.append(module)
                 if not (self.aside or self.idle):
@@ -334,12 +354,18 @@ class Layers:
         first = (next(root.parameters(), None) for root in self.roots)
         return all(parameter is None or parameter.device.type == "cpu" for parameter in first)
 
-    def titles(self) -> "dict[int, tuple]":
-        """Name, class, whether its input had its channels last, the backend that torch chose for a convolution, and the
-        module itself, by index."""
+    def titles(self) -> "dict[int, Title]":
+        """What the operators of each layer are told with, by index."""
         names = self._names()
         return {
-            index: (names.get(id(module), ""), type(module).__name__, channels_last, backend, module)
+            index: Title(
+                names.get(id(module), ""),
+                type(module).__name__,
+                channels_last,
+                backend,
+                module,
+                self.batch_sizes.get(id(module)),
+            )
             for index, module, _, _, channels_last, backend, *_ in self.modules.values()
         }
 

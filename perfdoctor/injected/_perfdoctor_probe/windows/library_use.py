@@ -44,12 +44,12 @@ class _Kind:
         self.made_of_others = False
         """Operators inside it have nodes of their own in the backward pass."""
 
-    def told(self, title: tuple, steps: int, on_device: bool) -> dict:
-        """What the rows of all kinds have in common. `title`: name and class of the layer, ..."""
+    def told(self, title: layers.Title, steps: int, on_device: bool) -> dict:
+        """What the rows of all kinds have in common. `title`: of the layer."""
         spent = self.on_device if on_device else self.spent
         return {
-            "layer": title[0],
-            "module": title[1],
+            "layer": title.name,
+            "module": title.kind,
             "dtype": self.facts["dtype"],
             "calls_per_step": self.calls / steps,
             "ms_per_step": milliseconds(sum(spent), steps),
@@ -197,7 +197,8 @@ class Uses:
 
     def _recurrent(self, event, name: str, layer: int) -> _Kind:
         shape, dtype = event.shapes()[0], _dtype(event)
-        key = (name, str(shape), dtype, layer)
+        # Packed sequences are of other lengths in each call.
+        key = (name, str(shape if len(shape) > 2 else shape[1:]), dtype, layer)
         kind = self.recurrent.get(key)
         if kind is None:
             kind = self.recurrent[key] = _Kind(
@@ -315,7 +316,7 @@ class Uses:
     def summary(self, titles: dict, on_cpu: bool, steps: int, layout_ns: int) -> "tuple[dict, list, list]":
         """The record; and of each recurrent layer and attention in it what it takes to call it again.
 
-        `titles`: index of a layer -> (name, class, ...), as `layers.Layers.titles` has them. `layout_ns`: in kernels
+        `titles`: of layers, by index, as `layers.Layers.titles` has them. `layout_ns`: in kernels
         that turn tensors round. Torch is asked only on the CPU: tensors on a device would have to be allocated there.
         """
         convolutions, recurrent, attention = map(_largest, (self.convolutions, self.recurrent, self.attention))
@@ -331,8 +332,7 @@ class Uses:
             "on_device": on_device,
             "layout_ms": milliseconds(layout_ns, steps),
         }
-        modules = [_title(kind, titles)[-1] for kind in recurrent]
-        again = [replay_of(kind, module) if on_cpu else None for kind, module in zip(recurrent, modules)]
+        again = [replay_of(kind, _title(kind, titles)) if on_cpu else None for kind in recurrent]
         return record, again, [(kind.facts.get("softmax"), kind.spent[1] > 0) for kind in attention]
 
 
@@ -340,19 +340,19 @@ def _largest(kinds: dict) -> list:
     return sorted((kind for kind in kinds.values() if kind.calls), key=lambda kind: -kind.total)[:_KEPT]
 
 
-def _title(kind: _Kind, titles: dict) -> tuple:
-    return titles.get(kind.facts["layer"], ("", "", None, "", None))
+def _title(kind: _Kind, titles: dict) -> layers.Title:
+    return titles.get(kind.facts["layer"], layers.Title())
 
 
 def _convolution(kind: _Kind, titles: dict, on_cpu: bool) -> dict:
-    facts, (_, _, channels_last, chosen, _) = kind.facts, _title(kind, titles)
+    facts, title = kind.facts, _title(kind, titles)
     return {
         "kernel": operator(facts["kernel"]),
         "choice": _choice(facts) if on_cpu else "",
-        "chosen": chosen,
+        "chosen": title.backend,
         "input_shape": facts["input"],
         "weight_shape": facts["weight"],
-        "channels_last": channels_last,
+        "channels_last": title.channels_last,
     }
 
 
@@ -362,7 +362,7 @@ def _recurrent(kind: _Kind, steps: int) -> dict:
 
 def _attention(kind: _Kind, titles: dict) -> dict:
     """With the package whose module makes it."""
-    facts, module = kind.facts, _title(kind, titles)[-1]
+    facts, module = kind.facts, _title(kind, titles).module
     return {
         **{name: facts[name] for name in ("made", "mask", "dropout")},
         **dict(zip(("batch", "queries", "width", "keys"), facts["sizes"])),

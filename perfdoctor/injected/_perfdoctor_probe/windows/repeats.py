@@ -15,6 +15,7 @@ made anew, and so had memory that is filled with constants.
 
 import functools
 import math
+import os
 import sys
 import time
 
@@ -55,6 +56,7 @@ _KEPT = 20
 _LEAST = 0.005
 """Of all operators' time: less is not told."""
 _ELSEWHERE = (parts.INPUT, parts.OPTIMIZER, parts.CHECKPOINT, parts.GC, parts.LOGGING)
+_OF_LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _clock = time.perf_counter_ns
 
@@ -222,8 +224,10 @@ class Repeats(TorchDispatchMode):
         return made
 
     def _takes_apart(self, func, whole, part) -> None:
-        """A part of a tensor is read, with a node of its own."""
+        """A part of a tensor is read, with a node of its own; what torch's layers read is not the job's to change."""
         if torch._C._current_graph_task_id() >= 0 or self.apart.is_full():
+            return
+        if sys._getframe(2).f_code.co_filename.startswith(_OF_LAYERS):
             return
         made = _Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph=0)
         self.nodes[self.sequence - 1] = made.node
