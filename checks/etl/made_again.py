@@ -18,6 +18,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Cause, Fetch, Missing, SamplesAsked, Site
 
 from .._shared.loader_fixes import persistent_workers
+from .._shared.samples import comes_again, fits, free_bytes
 from .cheaper import CHEAPER
 from .crowding import crowding
 from .making import hottest, is_cheap
@@ -37,7 +38,9 @@ are mapped the first time spare four fifths the next."""
 def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
     """None where samples differ, are cheap, are made once only or do not fit, or where that is not known. `beside`: the
     share of the making that other findings are about."""
-    if not _comes_again(case) or is_cheap(case, fetch):
+    loader = case.loader
+    again = comes_again(case.evidence, loader.steady_batches_per_step * case.samples, loader.length or 0)
+    if not again or is_cheap(case, fetch):
         return None
     return _lost_by_workers(case, fetch, beside) or _made_again(case, fetch, beside)
 
@@ -74,7 +77,7 @@ def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
         max(0.0, 1 - beside),
         Measurement("samples", loader.length or 0, "count", "samples in the data set"),
         Measurement("all_bytes", size, "bytes", "of all samples"),
-        Measurement("free_bytes", _free(case), "bytes", "of memory that is free"),
+        Measurement("free_bytes", free_bytes(case.evidence), "bytes", "of memory that is free"),
         id="PD03.samples-made-again",
         message="each epoch makes the same samples again: {getitem_ms} per batch in the data set",
         reasoning="two samples were each asked for twice after the last step: they were the same both times, and no "
@@ -134,18 +137,4 @@ def _bytes(case: Case) -> int | None:
     if not isinstance(asked, SamplesAsked) or asked.same is not True or not length:
         return None
     size = length * (asked.bytes + _OBJECT_BYTES)
-    fits = size * max(1, case.evidence.job.local_ranks) <= case.limits.memory_share * _free(case)
-    return size if fits else None
-
-
-def _free(case: Case) -> int:
-    host = case.evidence.host
-    return 0 if isinstance(host, Missing) else host.memory_available_bytes
-
-
-def _comes_again(case: Case) -> bool:
-    """Whether the loop takes more than one epoch; what is not known counts as more."""
-    loader, growth = case.loader, case.evidence.growth
-    planned = 0 if isinstance(growth, Missing) else growth.planned_steps
-    drawn = planned * loader.steady_batches_per_step * case.samples * case.evidence.job.world_size
-    return not drawn or drawn > (loader.length or 0)
+    return size if fits(case.evidence, size, case.limits.memory_share) else None

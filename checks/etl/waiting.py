@@ -19,6 +19,8 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Cause, Evidence, Fetch, InputWait, Loader, Missing, Site, Step
 
+from .._shared.samples import MEMORY_SHARE
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -38,7 +40,7 @@ class Limits:
     """Of the making, from which on such lines are what is slow about it."""
     loop_us: float = 50.0
     """What a run of such a line takes at most: above, it works on an array, and Python around it does not matter."""
-    memory_share: float = 0.5
+    memory_share: float = MEMORY_SHARE
     """Of the free memory, what all samples may fill: the job needs some more later."""
 
 

@@ -19,6 +19,7 @@ from ..recording.lines import (
     RepeatedWork,
     RepeatsWindow,
     SameResultsWindow,
+    SampleWork,
     SingleDerivatives,
     SitesWindow,
     SubnormalNumbers,
@@ -206,6 +207,16 @@ def aside(
         replace(one, forward_ms=one.forward_ms * scale, later_ms=one.forward_ms * scale * longer * one.grows)
         for one in which(window)
     )
+
+
+def of_samples(process: ProcessRecording, step: Step | Missing) -> SampleWork | Missing | None:
+    """What every epoch computes again; operators never fill more than an ordinary step has room for."""
+    seen = _in_a_step(process, step)
+    if isinstance(seen, Missing) or process.of_samples is None:
+        return seen if isinstance(seen, Missing) else None
+    _, scale = seen
+    lines = tuple(replace(one, forward_ms=one.forward_ms * scale) for one in process.of_samples.lines)
+    return replace(process.of_samples, lines=lines)
 
 
 def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:

@@ -241,6 +241,23 @@ class AsideWork:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleWork:
+    """What steps compute of their samples alone, with tensors that did not change until the job's end: the next epoch
+    computes it again."""
+
+    lines: tuple[AsideWork, ...]
+    """The dearest first; nothing of their work is anything else."""
+    bytes: int
+    """Of results that other work reads, per sample."""
+    batch: int
+    """Samples in a step."""
+    rows: int = 0
+    """Of a tensor in memory that steps take their samples from; 0 without one."""
+    by_loader: bool = False
+    """Some of the samples come from a loader."""
+
+
+@dataclass(frozen=True, slots=True)
 class Equivalent:
     """Operators for which others make the same numbers in less time: tried on the job's own tensors. Per step; recorded
     as they were watched, in evidence in an ordinary step."""

@@ -24,6 +24,7 @@ from .lines import (
     LinesWindow,
     RepeatsWindow,
     SameResultsWindow,
+    SampleWork,
     SitesWindow,
     SubnormalNumbers,
 )
@@ -186,6 +187,8 @@ class ProcessRecording:
     gradient_reads: GradientReads | Missing | None
     """None where every gradient has an optimizer, and one pass is made for each update."""
     repeats: RepeatsWindow | Missing | None
+    of_samples: SampleWork | None
+    """None where there is none, or what it was made of has changed since."""
     subnormals: SubnormalNumbers | Missing | None
     lock_waits: LockWaits | Missing | None
     same_results: SameResultsWindow | Missing | None
@@ -291,6 +294,7 @@ KINDS: Mapping[str, str] = {
     "iterend": "iterators_ended",
     "batch": "batches_seen",
     "samples": "samples_asked",
+    "of_samples": "of_samples",
     "shapes": "shapes_seen",
     "gc": "collections",
     "full_gc": "full_collections",

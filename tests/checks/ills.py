@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ill_runs.aside import metric, unused
+from ill_runs.aside import metric, same_each_epoch, unused
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
 from ill_runs.checkpoints import checkpoints
@@ -278,6 +278,7 @@ ILL: dict[str, Evidence] = {
     "PD10.python-between-steps": drawn_each_epoch(),
     "PD10.waiting-line": python_work(asleep_ms=4.5),
     "PD10.repeated-work": repeated(),
+    "PD10.same-each-epoch": same_each_epoch(),
     "PD10.unused-work": unused(),
     "PD10.product-order": otherwise(),
     "PD10.empty-product": otherwise("one-hot"),

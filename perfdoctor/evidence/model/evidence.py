@@ -18,6 +18,7 @@ from ...recording.lines import (
     PassAgain,
     RepeatedWork,
     SameResult,
+    SampleWork,
     SingleDerivatives,
     SubnormalNumbers,
 )
@@ -135,6 +136,8 @@ class Evidence:
     """What steps compute for numbers that training does not need, the dearest line first."""
     unused_work: tuple[AsideWork, ...] | Missing = NOT_RECORDED
     """What they compute that nobody reads; the same."""
+    of_samples: SampleWork | Missing | None = NOT_RECORDED
+    """None where nothing, or little, comes again in each epoch."""
     equivalents: tuple[Equivalent, ...] | Missing = NOT_RECORDED
     """Operators for which others make the same numbers in less time, the largest saving first."""
     derivatives: tuple[SingleDerivatives, ...] | Missing = NOT_RECORDED

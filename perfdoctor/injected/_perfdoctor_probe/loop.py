@@ -54,6 +54,8 @@ class Loop:
         self.faults = guarded.off
         self.on_kind = None
         """Told when steps begin to end at something else; set by whoever wants to know."""
+        self.on_batch = None
+        """Told of each batch that a loader gives; set by a window, for a few steps."""
         self.pass_reduced = None
         """Told of the end of a backward pass while there are `reductions`; set by `Communication`."""
         self.reset()

@@ -14,6 +14,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     device    columns, one entry per step marked on the CUDA device's timeline
     batches   columns, one entry per batch that the training thread received
     batch     what a batch of a loader holds, for its first few
+    of_samples  what steps computed of their samples alone, if what it was made of is still the same after the last step
     shapes    batches whose shape was looked at and distinct ones among them, so far; on CUDA only
     fetches   columns, one entry per batch made in this process
     making    the lines of one batch that a data-loader worker made

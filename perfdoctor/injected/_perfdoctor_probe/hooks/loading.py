@@ -239,6 +239,8 @@ class Loading:
     def arrived(self, iterator, batch, began_ns: int, depth: "int | None") -> None:
         """A batch that was wanted at `began_ns` was delivered to the training thread."""
         took_ns = self.loop.batch_arrived() - began_ns
+        if self.loop.on_batch is not None:
+            self.loop.on_batch(batch)
         state = self.iterators.get(id(iterator))
         if state is None:
             state = self.iterators[id(iterator)] = [-1, 1, -1]

@@ -47,7 +47,7 @@ class Between(Repeats):
 
     def __init__(self, sites, loop, lines: "_Clock | None") -> None:
         super().__init__(sites, loop)
-        self.aside = None  # what is done there is no training
+        self.aside = self.samples = None  # what is done there is no training
         self.lines = lines
         self.until_ns = _clock() + LONGEST_NS
 

@@ -16,7 +16,20 @@ _MOST = 2_000
 
 def state() -> tuple:
     """Of torch's generator on the CPU and NumPy's old ones: another one after a draw. About 5 us."""
-    return _of_torch(torch.default_generator), _of_numpy()
+    return _of_torch(torch.default_generator), of_numpy()
+
+
+def of_numpy() -> int:
+    """The same of NumPy's own generator, where the job has imported it."""
+    module = sys.modules.get("numpy.random.mtrand") or sys.modules.get("numpy.random")
+    ours = getattr(module, "_rand", None)
+    if ours is None:
+        return 0
+    bits = ours._bit_generator
+    if type(bits).__name__ != "MT19937":
+        return hash(repr(bits.state))
+    # Its `state` is made number by number: 60 us.
+    return hash(ctypes.string_at(bits.ctypes.state_address, _MT19937_BYTES))
 
 
 def state_of(generators: list) -> list:
@@ -84,16 +97,3 @@ def _of_torch(generator) -> int:
     with torch._C.DisableTorchFunction():
         now = generator.get_state()
         return hash(ctypes.string_at(now.data_ptr(), now.numel()))
-
-
-def _of_numpy() -> int:
-    """Where the job has imported it."""
-    module = sys.modules.get("numpy.random.mtrand") or sys.modules.get("numpy.random")
-    ours = getattr(module, "_rand", None)
-    if ours is None:
-        return 0
-    bits = ours._bit_generator
-    if type(bits).__name__ != "MT19937":
-        return hash(repr(bits.state))
-    # Its `state` is made number by number: 60 us.
-    return hash(ctypes.string_at(bits.ctypes.state_address, _MT19937_BYTES))

@@ -32,6 +32,7 @@ from .derivatives import Derivatives
 from .einsums import Einsums
 from .equivalents import Equivalents
 from .innermost import InnermostMode
+from .of_samples import OfSamples
 from .passes_again import PassesAgain
 from .rewritings import INTO_VIEWS
 from .scores import Scores
@@ -126,6 +127,7 @@ class Repeats(TorchDispatchMode):
         self.values = Values()
         self.scores = Scores()
         self.aside: "Aside | None" = Aside(loop.timeline, self.values)
+        self.samples: "OfSamples | None" = OfSamples(loop.timeline, self.values)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
@@ -175,6 +177,8 @@ class Repeats(TorchDispatchMode):
                 self._ended(func, args, kwargs, result, took, made, call)
                 if self.aside is not None:
                     self.aside.ended(func, args, kwargs, result, Seen(made, is_judged, call is not None, has_node))
+                if self.samples is not None:
+                    self._of_samples(func, args, kwargs, result, made, call, is_judged)
                 self.scores.ended(args, kwargs, result, took, has_node)
                 self.suspicion.ended(args, result, took)
         except Exception:
@@ -222,6 +226,16 @@ class Repeats(TorchDispatchMode):
             before.append(made)
         self.made.append(made)
         return made
+
+    def _of_samples(
+        self, func, args, kwargs, result, made: "_Made | None", call: "Call | None", is_judged: bool
+    ) -> None:
+        if is_judged:
+            self.samples.ended(func, args, kwargs, result, made, call)
+        elif func.is_view:
+            self.samples.viewed(args[0])
+        elif torch._C._current_graph_task_id() >= 0:
+            self.samples.passes_back()
 
     def _takes_apart(self, func, whole, part) -> None:
         """A part of a tensor is read, with a node of its own; what torch's layers read is not the job's to change."""
@@ -302,6 +316,8 @@ class Repeats(TorchDispatchMode):
         """What is computed again per step, the dearest line first; of `steps` steps all but the first are judged."""
         seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
         whole = sum(ns for step, ns in self.spent_ns.items() if step)
+        again, self.kept = self.samples.judged(whole, steps - 1)
+        self.each_epoch = aside_rows(again, by_line(seen), steps - 1, self.sites)
         return {
             **self._judged(seen, whole, steps - 1, steps),
             **self._aside(seen, steps - 1),
@@ -417,6 +433,8 @@ class RepeatsWindow(InnermostMode):
     microbenchmark = final_microbenchmark = None
     asks: "tuple[str, ...]" = ()
     """Windows that are to look closer."""
+    of_samples: "tuple | None" = None
+    """Says whether what every epoch computes again is still as it was; and what that is."""
 
     def __init__(self, sites, loop, compiled: bool, evaluation) -> None:
         self.sites = sites
@@ -441,6 +459,7 @@ class RepeatsWindow(InnermostMode):
         self.opened_ns = _clock()
         self.evaluation.on_scores = watch.scores.made
         watch.aside.open()
+        self.loop.on_batch = watch.samples.given
         self.enter(watch)
 
     def stays(self, steps: int) -> bool:
@@ -449,7 +468,7 @@ class RepeatsWindow(InnermostMode):
 
     def abandon(self) -> None:
         """Leave the mode."""
-        self.evaluation.on_scores = None
+        self.evaluation.on_scores = self.loop.on_batch = None
         self.watch.aside.close()
         self.derivatives.close()
         self.watch.passes.close()
@@ -463,5 +482,7 @@ class RepeatsWindow(InnermostMode):
         watch, self.watch = self.watch, None
         self.asks = watch.suspicion.asks
         found = watch.summary(steps)
+        if watch.each_epoch:
+            self.of_samples = watch.samples.is_as_it_was, {"lines": watch.each_epoch, **watch.kept}
         found["equivalents"] += self.einsums.rows(steps) + self.choices.rows(steps)
         return {**found, "derivatives": self.derivatives.summary(steps), "passes_again": watch.passes.summary(steps)}

@@ -58,6 +58,8 @@ class Windows:
         self.microbenchmark = self.final_microbenchmark = None
         self.unused_gradients = None
         """What a window found that another one is to look at."""
+        self.of_samples: "tuple | None" = None
+        """What one found that every epoch computes again, and who says whether it still does."""
         self._note_busy()
 
     def _note_busy(self) -> None:
@@ -73,7 +75,7 @@ class Windows:
         if self.open is None:
             self.plan = list(self.planned)
             self.first_step, self.first_ns = step + FIRST_STEP, 0
-            self.microbenchmark = self.final_microbenchmark = None
+            self.microbenchmark = self.final_microbenchmark = self.of_samples = None
             self.attempts.clear()
         self._note_busy()
 
@@ -203,6 +205,7 @@ class Windows:
         self.microbenchmark = window.microbenchmark or self.microbenchmark
         self.final_microbenchmark = window.final_microbenchmark or self.final_microbenchmark
         self.unused_gradients = getattr(window, "unused_gradients", None)
+        self.of_samples = getattr(window, "of_samples", None) or self.of_samples
         # Before what is planned: the launcher waits for that, and not for these.
         self.plan[:0] = getattr(window, "asks", ())
         self._note_busy()
@@ -225,6 +228,8 @@ class Windows:
 
     def time_finally(self, discarded: bool) -> None:
         """After the last step: take the timings that wait for it, once. `discarded` as for `FinalMicrobenchmark`."""
+        if self.of_samples is not None and self.of_samples[0]():
+            self.recorder.record("of_samples", **self.of_samples[1])
         waiting, self.final_microbenchmark = self.final_microbenchmark, None
         timings = waiting.timings(discarded) if waiting is not None else None
         if timings:
