@@ -18,21 +18,21 @@ factored or solved with, inverses that are only multiplied with, determinants an
 sparse ones that are kept by coordinates, Fourier transforms of lengths with a large prime factor, and calls of
 `torch.einsum` with three operands or more, in all orders; permutations of which each step reads a few places, by
 `torch.randperm` or `np.random.choice`; squares of parameters that are added up for a penalty; rows that are picked and
-added up at other places along edges that stay the same; patches that are copied for what a convolution does. Such a way
-is tried on the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would
-not be made; of a shorter transform, of a queue's new rows and of what is drawn only the time is compared, and of parts
-that are written or read what the backward pass does for them is counted. Of each module inside another one, how many of
-the rows that it is given for the first time differ; where half of them or fewer do, its own pass is run again after the
-last step with each once, which has to give the same numbers. For three steps, the arguments and results of each call of
-the user's own functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be
-given one of a few arguments by chance, how many there are is estimated from how many calls came again, and from that
-what comes again in the run. Into which operators each result goes: what no backward pass goes through and nobody reads;
-and what is made of nothing but samples and tensors that stay as they are until the job's end. Where steps take long at
-equal distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways. For a
-step or two, all lines of the user's code with what they take, Python and libraries included: those that issue hardly
-any operators are told by function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one
-step before which the loop does something else, where such steps come at equal distances. Loops over parameters and
-copies of the model's state are told by PD17.
+added up at other places along edges that stay the same; patches that are copied for what a convolution does; layer
+norms, activations and softmax made of single operators. Such a way is tried on the job's own tensors, timed, and counts
+only if the numbers are the same and nobody else reads what would not be made; of a shorter transform, of a queue's new
+rows and of what is drawn only the time is compared, and of parts that are written or read what the backward pass does
+for them is counted. Of each module inside another one, how many of the rows that it is given for the first time differ;
+where half of them or fewer do, its own pass is run again after the last step with each once, which has to give the same
+numbers. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they
+hold: what Python and NumPy compute again; where a function seems to be given one of a few arguments by chance, how many
+there are is estimated from how many calls came again, and from that what comes again in the run. Into which operators
+each result goes: what no backward pass goes through and nobody reads; and what is made of nothing but samples and
+tensors that stay as they are until the job's end. Where steps take long at equal distances, the operators without a
+graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the user's code
+with what they take, Python and libraries included: those that issue hardly any operators are told by function, or as
+waiting where the thread has no CPU meanwhile and wants none. The same of one step before which the loop does something
+else, where such steps come at equal distances. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -62,6 +62,10 @@ for 80,000 edges and 64 features). Patches that `F.unfold` copies side by side t
 times the picture's: a convolution reads them where they are (40 ms, and 9). Cosines of all pairs by
 `F.cosine_similarity` on repeated rows took 54 ms, and 4 by one product of rows of length 1.
 
+A layer norm made of single operators goes through memory with each of them: it took 6 to 14 times as long as torch's
+own, a softmax 6 times, a GELU 3 to 5 times, a SiLU and the logarithm of a softmax twice (of a million numbers and of
+two, forwards and backwards). Made by hand, a norm by the root of the mean square and Mish take as long as torch's.
+
 What a frozen backbone, or a spectrogram, makes of a sample is the same in each epoch, where nothing about the sample is
 changed at random: a head on features of 64 numbers, made once and kept, trained 6.5 times as fast.
 
@@ -87,6 +91,8 @@ Example
     log_det = torch.logdet(lower)                                     # lower.diagonal(0, -2, -1).log().sum(-1)
     image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
     user = tower(history.repeat_interleave(k, 0))                     # tower(history).repeat_interleave(k, 0)
+    y = 0.5 * x * (1 + torch.tanh(c * (x + 0.044715 * x**3)))         # F.gelu(x, approximate="tanh")
+    y = (x - x.mean(-1, True)) / (x.std(-1, True) + eps)              # F.layer_norm(x, x.shape[-1:])
     features = backbone(images)                                       # frozen: once per sample, kept in a tensor
     rows = torch.randperm(n)[:256]                                    # torch.randint(n, (256,))
     loss = loss + 1e-4 * sum(p.pow(2).sum() for p in parameters)      # optim.SGD(parameters, lr, weight_decay=2e-4)

@@ -11,6 +11,7 @@ from perfdoctor.api.findings import (
     Finding,
     Fix,
     Measurement,
+    Severity,
     location,
     milliseconds,
     present,
@@ -62,7 +63,7 @@ def _finding(step: Step, rows: list[Equivalent], limits: Limits, often: Spread) 
     how = REWRITINGS[one.kind]
     return Finding(
         id=how.id,
-        severity=cost.severity(limits.repeated_share, limits.error_share),
+        severity=cost.severity(limits.repeated_share, limits.error_share) if how.is_ill else Severity.NOTE,
         confidence=Confidence.HIGH,
         message=how.message + ": {cost_ms} per step ({cost_share})" + often.clause,
         reasoning=how.reasoning + "; as it is: {now_ms} per step, forwards and backwards; " + how.known,

@@ -19,10 +19,13 @@ class Rewriting:
     risk: str = _ROUNDING
     known: str = "tried on the job's own tensors, the other way takes {other_ms}"
     remedies: tuple[str, ...] = ()
+    is_ill: bool = True
+    """Else nothing is wrong, but it may be faster."""
 
 
 EQUATION = "EQUATION"
 """In its place the equation with operands in the other order."""
+_BY_HAND = "PD10.function-by-hand"
 _SORT = "PD10.whole-sort"
 _SHUFFLE = "PD10.whole-shuffle"
 _EMPTY = "PD10.empty-product"
@@ -110,6 +113,49 @@ REWRITINGS = {
         "a convolution reads them where they are",
         "Let a convolution do both, with a weight of any making.",
         "y = F.conv2d(x, weight, padding=2)  # not weight.flatten(1) @ F.unfold(x, 5, padding=2)",
+    ),
+    "layer-norm": Rewriting(
+        _BY_HAND,
+        "this line begins a layer norm made of single operators, {shape} numbers",
+        "each of them goes through memory, forwards and backwards; torch's own operator does so once",
+        "Call torch's, or use `nn.LayerNorm`.",
+        "y = F.layer_norm(x, x.shape[-1:], weight, bias, eps)  # not weight * (x - mean) / (std + eps) + bias",
+        "`x.std()` divides by n - 1, and `layer_norm` by n: of 64 numbers results differ by 0.8 %.",
+        is_ill=False,
+    ),
+    "gelu": Rewriting(
+        _BY_HAND,
+        "this line makes a GELU of single operators, {shape} numbers",
+        "each of them goes through memory, forwards and backwards; torch's own operator does so once",
+        "Call `F.gelu`.",
+        'y = F.gelu(x, approximate="tanh")  # not 0.5 * x * (1 + torch.tanh(...)); of erf: F.gelu(x)\n'
+        'GPT2Config(activation_function="gelu_pytorch_tanh")  # of transformers: not "gelu_new"',
+        is_ill=False,
+    ),
+    "silu": Rewriting(
+        _BY_HAND,
+        "this line makes a SiLU of two operators, {shape} numbers",
+        "each of them goes through memory, forwards and backwards; torch's own operator does so once",
+        "Call `F.silu`.",
+        "y = F.silu(x)  # not x * torch.sigmoid(x)",
+        is_ill=False,
+    ),
+    "softmax": Rewriting(
+        _BY_HAND,
+        "this line makes a softmax of single operators, {shape} numbers",
+        "each of them goes through memory, forwards and backwards; torch's own operator does so once",
+        "Call torch's, which takes the largest number off by itself.",
+        "weights = scores.softmax(-1)  # not exp = scores.exp(); exp / exp.sum(-1, keepdim=True)",
+        is_ill=False,
+    ),
+    "log-softmax": Rewriting(
+        _BY_HAND,
+        "this line takes the logarithm of a softmax, {shape} numbers",
+        "torch has both in one operator, which also loses no digits of small probabilities",
+        "Call it.",
+        "logs = scores.log_softmax(-1)  # not scores.softmax(-1).log()\n"
+        "loss = F.cross_entropy(scores, labels)  # log-softmax and the loss in one",
+        is_ill=False,
     ),
     "product": Rewriting(
         _REPEATED,

@@ -7,6 +7,7 @@ nobody but the operators that it replaces reads what would not be made any more.
 
 import math
 import time
+from collections import deque
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -33,6 +34,8 @@ _KEPT = 20
 _WHOLE_LINE = ("one-hot", "product")
 """Kinds in which the rest of their line falls away too, as far as it goes through as many numbers: what makes them, and
 lengths of what is written out."""
+_PASSING = 24
+"""Links of chains by number that are known at once: their arguments are as large as what they make."""
 _BACKWARD = 2
 """Times as long as forwards: one product for each factor."""
 _clock = time.perf_counter_ns
@@ -75,6 +78,10 @@ class _Case:
         readers = [one for found in self.links for one in found.used_by]
         return all(id(one) in allowed or self._is_linear(one) for one in readers)
 
+    def is_part_of(self, other: "_Case") -> bool:
+        """Whether all that would fall away here would there."""
+        return self.kind == other.kind and {id(one) for one in self.made} < {id(one) for one in other.made}
+
     def falls_away(self) -> list:
         """All calls that would, with sums over a product of matrices."""
         known = {id(one) for one in self.made}
@@ -103,6 +110,8 @@ class Equivalents:
         self.cases: "list[_Case]" = []
         self.constant: "dict[tuple, tuple[list, int, list[_Case]]]" = {}
         """By kind, line and shapes: numbers of what has to stay the same, since when, and the cases of that step."""
+        self.passing: "deque[rewritings.Link]" = deque()
+        """Links whose arguments are let go soon."""
         self.parts: "dict[int, _Case]" = {}
         """Of this step, by the call of whose result parts are read."""
         self.spent_ns = 0
@@ -114,6 +123,7 @@ class Equivalents:
         if made.step != self.step:
             self._let_go()
             self.step, self.links, self.parts = made.step, {}, {}
+            self.passing.clear()
         func = made.func
         if func in rewritings.SAME_MEMORY:
             return
@@ -136,11 +146,16 @@ class Equivalents:
             for tensor, found in rewritings.links(func, args, kwargs, result, made, self._known):
                 storage = tensor.untyped_storage()
                 self.links[storage._cdata] = StorageWeakRef(storage), found
+                if found.is_passing:
+                    self.passing.append(found)
+                    if len(self.passing) > _PASSING:
+                        self.passing.popleft().args = ()
 
     def close(self) -> None:
         """Keep nothing of the job's any more."""
         self._let_go()
         self.links, self.parts = {}, {}
+        self.passing.clear()
 
     def _let_go(self) -> None:
         """Of the job's tensors of the step before."""
@@ -173,6 +188,8 @@ class Equivalents:
             return
         tried = self._try(other, calls, made, result)
         if tried is not None:
+            if self.cases and self.cases[-1].is_part_of(case):
+                self.cases.pop()
             for one in (*waiting, case):
                 one.tried = tried
                 self.cases.append(one)

@@ -8,6 +8,7 @@ them by the memory that they share, through views and through products with a nu
 import torch
 
 from . import (
+    by_hand,
     kinds,
     lookups,
     matrices,
@@ -43,6 +44,8 @@ __all__ = [
 
 _aten = torch.ops.aten
 _SUMS = (_aten.sum.dim_IntList, _aten.mean.dim)
+_ENDS = (_aten.mul.Tensor, _aten.div.Tensor, _aten.log.default)
+"""What a function that is made by hand ends with."""
 SAME_MEMORY = (_aten._unsafe_view.default,)
 """Its result is a view of its argument, though its schema does not say so."""
 LINEAR = _SUMS
@@ -86,6 +89,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return resizes.afterwards(args, known)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
+    if func in _ENDS:
+        return by_hand.instead(func, args, result, known)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
 
 

@@ -22,11 +22,53 @@ _WRITTEN_OUT = (_aten.repeat.default, _aten.clone.default, _aten.div.Tensor)
 """What may have repeated numbers in memory; its link has the view that repeats them."""
 
 
+BY_NUMBER = frozenset(
+    getattr(getattr(_aten, name), overload)
+    for name, overload in {
+        "add": "Tensor",
+        "sub": "Tensor",
+        "rsub": "Scalar",
+        "mul": "Tensor",
+        "div": "Tensor",
+        "pow": "Tensor_Scalar",
+        "sqrt": "default",
+        "rsqrt": "default",
+        "exp": "default",
+        "tanh": "default",
+        "erf": "default",
+        "sigmoid": "default",
+        "clamp": "default",
+        "clamp_min": "default",
+        "mean": "dim",
+        "sum": "dim_IntList",
+        "var": "correction",
+        "std": "correction",
+        "amax": "default",
+        "max": "dim",
+        "_softmax": "default",
+    }.items()
+)
+"""What functions are made of by hand: by number, or along the rows of one tensor."""
+
+
 class Link:
     """What an operator has made, as far as what is made of it could be made otherwise. It keeps that operator's
     arguments, which are smaller, until the step is over."""
 
-    __slots__ = ("args", "copies", "func", "kwargs", "made", "order", "shape", "source", "strides", "used_by", "which")
+    __slots__ = (
+        "args",
+        "copies",
+        "func",
+        "is_passing",
+        "kwargs",
+        "made",
+        "order",
+        "shape",
+        "source",
+        "strides",
+        "used_by",
+        "which",
+    )
 
     def __init__(self, func, args: tuple, made, result, source: "Link | None" = None) -> None:
         self.func = func
@@ -45,6 +87,8 @@ class Link:
         """Operators that have read it."""
         self.copies: "list[Link]" = []
         """Arguments that were written out for it."""
+        self.is_passing = False
+        """Its arguments may be as large: they are let go a few operators later."""
 
 
 class Other:
@@ -129,11 +173,13 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         return [(result, Link(func, args, made, result))]
     elif _is_square(func, args) or func in (_aten.abs.default, _aten.add.Scalar):
         source = known(args[0])
-        if source is not None and source.func is _aten.sub.Tensor and tuple(args[0].shape) == source.shape:
+        wide = source is not None and source.func is _aten.sub.Tensor and not source.is_passing
+        if wide and tuple(args[0].shape) == source.shape:
             return [(result, Link(func, args, made, result, source))]
     elif func in (_aten.mul.Tensor, _aten.sub.Tensor):
         found = _weighted(func, args, made, result, known) or _pair(func, args, made, result, known)
-        return [] if found is None else [(result, found)]
+        if found is not None:
+            return [(result, found)]
     elif func is UNFOLD and args[0].dim() == 4:
         return [(result, Link(func, args, made, result))]
     elif func is _aten.clone.default and (source := known(args[0])) is not None and source.func is UNFOLD:
@@ -143,7 +189,17 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         repeated = spread(func, (one, *args[1:]), result)
         if repeated is not None and result.numel() >= WIDER * numbers(repeated):
             return [(result, Link(func, (repeated,), made, result))]
-    return []
+    return _of_function(func, args, kwargs, result, made)
+
+
+def _of_function(func, args: tuple, kwargs: dict, result, made) -> "list[tuple]":
+    """A part of what may be a function made by hand."""
+    one = result[0] if func is _aten.max.dim else result
+    if func not in BY_NUMBER or not one.is_floating_point():
+        return []
+    found = Link(func, args, made, one)
+    found.kwargs, found.is_passing = kwargs, True
+    return [(one, found)]
 
 
 def _sorted_links(func, args: tuple, kwargs: dict, result, made) -> "list[tuple]":

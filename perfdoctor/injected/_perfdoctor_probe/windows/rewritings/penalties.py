@@ -6,7 +6,7 @@ from .followed import Other, is_of_parameter
 def decayed(args: tuple, known) -> "Other | None":
     """A sum of all squares; the decay of an optimizer goes through the parameter once."""
     found = known(args[0])
-    if found is None or not is_of_parameter(found.args) or tuple(args[0].shape) != found.shape:
+    if found is None or found.is_passing or not is_of_parameter(found.args) or tuple(args[0].shape) != found.shape:
         return None
     parameter = found.args[0]
     return Other(

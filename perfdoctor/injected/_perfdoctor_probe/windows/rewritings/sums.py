@@ -14,7 +14,7 @@ NORMS = (_aten.linalg_vector_norm.default, _aten.norm.ScalarOpt_dim)
 def summed(func, args: tuple, result, known) -> "Other | None":
     """A sum over a product, or over a squared difference, of which each factor is repeated for the other."""
     found = known(args[0])
-    if found is None or tuple(args[0].shape) != found.shape or not args[1]:
+    if found is None or found.is_passing or tuple(args[0].shape) != found.shape or not args[1]:
         return None
     dims = {dim % len(found.shape) for dim in args[1]}
     count = prod(found.shape[dim] for dim in dims) if func is _aten.mean.dim else 1
@@ -63,7 +63,9 @@ def distance_of_norm(args: tuple, result, known) -> "Other | None":
     if found is not None and found.func is _aten.add.Scalar:
         found = found.source
     is_plain = len(args) >= 3 and args[1] == 2 and args[2]
-    if found is None or found.func is not _aten.sub.Tensor or not is_plain or tuple(args[0].shape) != found.shape:
+    if found is None or found.func is not _aten.sub.Tensor or found.is_passing:
+        return None
+    if not is_plain or tuple(args[0].shape) != found.shape:
         return None
     dims = {dim % len(found.shape) for dim in args[2]}
     links = _with_copies(found) if last is found else [last, *_with_copies(found)]
