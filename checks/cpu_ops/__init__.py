@@ -62,6 +62,9 @@ for 80,000 edges and 64 features). Patches that `F.unfold` copies side by side t
 times the picture's: a convolution reads them where they are (40 ms, and 9). Cosines of all pairs by
 `F.cosine_similarity` on repeated rows took 54 ms, and 4 by one product of rows of length 1.
 
+The backward pass of `x[index]` adds gradients up number by number: with 8,000 to 80,000 rows of 32 to 128 numbers it
+took 2.5 to 6 times as long as that of `x.index_select(0, index)`.
+
 A layer norm made of single operators goes through memory with each of them: it took 6 to 14 times as long as torch's
 own, a softmax 6 times, a GELU 3 to 5 times, a SiLU and the logarithm of a softmax twice (of a million numbers and of
 two, forwards and backwards). Made by hand, a norm by the root of the mean square and Mish take as long as torch's.
@@ -91,6 +94,7 @@ Example
     log_det = torch.logdet(lower)                                     # lower.diagonal(0, -2, -1).log().sum(-1)
     image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
     user = tower(history.repeat_interleave(k, 0))                     # tower(history).repeat_interleave(k, 0)
+    messages = x[source]                                              # x.index_select(0, source)
     y = 0.5 * x * (1 + torch.tanh(c * (x + 0.044715 * x**3)))         # F.gelu(x, approximate="tanh")
     y = (x - x.mean(-1, True)) / (x.std(-1, True) + eps)              # F.layer_norm(x, x.shape[-1:])
     features = backbone(images)                                       # frozen: once per sample, kept in a tensor

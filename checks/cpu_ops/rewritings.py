@@ -271,6 +271,15 @@ REWRITINGS = {
         "entries = self.table[row, column]  # not self.table[:, row, column].t()",
         "Checkpoints hold the table as it was: turn it round as they are loaded (`table.movedim(0, -1)`).",
     ),
+    "indexed": Rewriting(
+        "PD10.picked-by-index",
+        "this line picks rows by an index, {shape} numbers, whose gradients are added up one by one",
+        "the backward pass of `x[index]` adds up number by number on one thread, that of `index_select` row by row",
+        "Pick them with `index_select`.",
+        "rows = x.index_select(0, index)  # not x[index]",
+        "Indices must not be negative; gradients are added in another order.",
+        is_ill=False,
+    ),
     "diagonal-factor": Rewriting(
         _DIAGONAL,
         "this line factors matrices that are diagonal, {shape} numbers",

@@ -284,6 +284,7 @@ ILL: dict[str, Evidence] = {
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),
     "PD10.unfolded-convolution": otherwise("unfolded"),
+    "PD10.picked-by-index": otherwise("indexed"),
     "PD10.function-by-hand": otherwise("layer-norm"),
     "PD10.scattered-sums": otherwise("messages"),
     "PD10.whole-sort": otherwise("top"),

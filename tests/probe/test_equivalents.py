@@ -292,6 +292,17 @@ def all_pairs_the_other_way() -> torch.Tensor:
     return (MEMBERS[:, :, None, :] - MEMBERS[:, :, :, None]).abs().sum((-1, -2))
 
 
+MANY = torch.randint(200, (8000,), generator=torch.Generator().manual_seed(5))
+
+
+def picked_by_index() -> torch.Tensor:
+    return WHOLE[0][MANY] * 2
+
+
+def picked_by_a_table() -> torch.Tensor:
+    return WHOLE[0][MANY.view(80, 100)] * 2
+
+
 GRID = _drawn(32, 128, 128)
 PLACES = torch.randint(128, (2, 4096), generator=torch.Generator().manual_seed(5))
 
@@ -402,6 +413,16 @@ def test_parts_that_are_read_one_by_one_cost_what_the_backward_pass_fills_and_ad
     assert row["backward_ms"] == pytest.approx(parts / 2 * row["other_backward_ms"], rel=0.01)
 
 
+@pytest.mark.parametrize("step", [picked_by_index, picked_by_a_table])
+def test_rows_that_are_picked_by_an_index_cost_what_adding_up_their_gradients_does(
+    step: Callable[[], torch.Tensor],
+) -> None:
+    (row,) = watched(step)
+    assert (row["kind"], row["times_per_step"]) == ("indexed", 1.0)
+    assert row["at"] == step.__code__.co_firstlineno + 1
+    assert row["backward_ms"] > row["other_backward_ms"] > 0
+
+
 def test_a_queue_that_is_joined_anew_counts_in_the_first_step_too() -> None:
     (row,) = watched(rebuilt)
     assert row["times_per_step"] == 1.0 and row["shape"] == [100_000, 64]
@@ -415,6 +436,14 @@ def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # Left alone
+
+
+def picked_without_gradients() -> torch.Tensor:
+    return WHOLE[0].detach()[MANY] * HIDDEN.mean()
+
+
+def picked_by_mask() -> torch.Tensor:
+    return WHOLE[0][torch.arange(200) % 2 == 0] * 2
 
 
 LAYER = torch.nn.LSTM(64, 8)
@@ -682,6 +711,11 @@ LEFT_ALONE = [
 
 @pytest.mark.parametrize("step", LEFT_ALONE)
 def test_what_somebody_needs_is_left_alone(step: Callable[[], torch.Tensor]) -> None:
+    assert [row for row in watched(step) if row["kind"] != "indexed"] == []
+
+
+@pytest.mark.parametrize("step", [picked_without_gradients, picked_by_mask])
+def test_what_is_picked_otherwise_or_without_gradients_is_left_alone(step: Callable[[], torch.Tensor]) -> None:
     assert watched(step) == []
 
 

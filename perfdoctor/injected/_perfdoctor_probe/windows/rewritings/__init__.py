@@ -82,7 +82,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     if func in writes.WRITES:
         return writes.again(func, args)
     if func in lookups.LOOKUPS:
-        return rows.picked(args, result, known) or lookups.by_entries(args)
+        return rows.picked(args, result, known) or lookups.by_entries(args) or lookups.by_select(args, result)
     if func in messages.ADDED:
         return messages.summed(args, result, known)
     if func is _aten.convolution.default:

@@ -99,6 +99,7 @@ class Other:
         "constant",
         "in_each_step",
         "instead_of",
+        "is_for_gradient",
         "kind",
         "links",
         "make",
@@ -119,6 +120,7 @@ class Other:
         part: tuple = (),
         in_each_step: bool = False,
         constant: tuple = (),
+        is_for_gradient: bool = False,
     ) -> None:
         self.kind = kind
         self.make = make
@@ -139,6 +141,8 @@ class Other:
         """Whether it counts only where each step makes it anew: else later steps may read the rest."""
         self.constant = constant
         """Tensors that have to hold the same in each step: something is made of them once."""
+        self.is_for_gradient = is_for_gradient
+        """It may take as long as what it replaces: the backward pass takes less."""
 
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":

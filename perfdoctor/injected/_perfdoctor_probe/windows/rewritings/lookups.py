@@ -1,4 +1,5 @@
-"""Tables of which columns are looked up: each number comes from a line of memory of its own."""
+"""Tables of which columns are looked up: each number comes from a line of memory of its own. And rows that are picked
+by an index, whose gradients are added up in a slow way."""
 
 import torch
 
@@ -47,3 +48,22 @@ def by_entries(args: tuple) -> "Other | None":
         return torch.zeros_like(entries()).index_put_(tuple(places), gradient, accumulate=True)
 
     return Other("columns", make, [], whole.shape, backward, instead_of=None if table is whole else False)
+
+
+def by_select(args: tuple, result) -> "Other | None":
+    """`x[index]` as `x.index_select(0, index)`: its gradients are added up row by row, and not number by number."""
+    table, indices = args
+    places = indices[0]
+    if len(indices) > 1 or places is None or places.dtype not in (torch.int64, torch.int32) or not places.dim():
+        return None
+    if not table.requires_grad or not result.is_floating_point() or result.numel() < _LEAST_NUMBERS:
+        return None
+    flat = places.reshape(-1)
+
+    def make():
+        return table.index_select(0, flat).view(result.shape)
+
+    def backward(gradient):
+        return torch.zeros_like(table).index_add_(0, flat, gradient.reshape(-1, *table.shape[1:]))
+
+    return Other("indexed", make, [], result.shape, backward, is_for_gradient=True)
