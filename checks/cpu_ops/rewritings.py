@@ -273,7 +273,7 @@ REWRITINGS = {
     ),
     "indexed": Rewriting(
         "PD10.picked-by-index",
-        "this line picks rows by an index, {shape} numbers, whose gradients are added up one by one",
+        "gradients of rows picked by an index, {shape} numbers, are added up slowly",
         "the backward pass of `x[index]` adds up number by number on one thread, that of `index_select` row by row",
         "Pick them with `index_select`.",
         "rows = x.index_select(0, index)  # not x[index]",

@@ -7,7 +7,9 @@ The length of every steady step, part by part: the trend through medians of bloc
 99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
 and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
 tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
-and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
+and hooks that one module, parameter or optimizer has several times, the same function bound to the same values. Of
+operators in three steps, those that read one tensor further each time, or join more parts each time, and what is
+computed of that.
 Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
 with those of the first line window. What making a batch takes has a trend of its own, in each data-loader worker; one
 that gets slower has its data set looked at in the same way, and a batch made line by line once more. Of what saves,
@@ -28,6 +30,7 @@ Example
 -------
     history.append(loss.detach())
     mean = torch.stack(history).mean()   # as long as the training has lasted
+    std, mean = torch.std_mean(panel[: day + 1], dim=0)   # in a loop over days: all of them again, each day
 
 How to fix
 ----------
@@ -68,6 +71,7 @@ from perfdoctor.api.quantities import Evidence, Missing, Step, StepGrowth, Trend
 
 from .batches import slower_loader
 from .files import growing_file
+from .growing_work import growing_work
 from .growth import MOST, Case, Limits, measured
 from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
@@ -80,7 +84,8 @@ may be why the machine swaps."""
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
-    """Growth that is certain and what explains it; else hooks that are there several times, before steps are longer."""
+    """Growth that is certain and what explains it; else what makes steps longer before that shows: hooks that are there
+    several times, operators that go through more with each step."""
     step, growth, saves = evidence.step, evidence.growth, evidence.checkpoints
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
@@ -90,8 +95,10 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     if isinstance(growth, Missing):
         return cannot_tell(f"no trend was seen: {growth}")
     outcome = _by_trend(evidence, step, growth, limits)
-    again = repeated_hooks(step, growth, limits) if not outcome.findings else None
-    return outcome if again is None else found(again)
+    if outcome.findings:
+        return outcome
+    earlier = repeated_hooks(step, growth, limits) or growing_work(evidence, step, limits)
+    return outcome if earlier is None else found(earlier)
 
 
 def _by_trend(evidence: Evidence, step: Step, growth: StepGrowth, limits: Limits) -> Outcome:

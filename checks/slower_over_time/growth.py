@@ -25,7 +25,7 @@ MOST = 0.5
 """Of the growth: a cause that explains less is not to blame for it."""
 _KEPT = 0.9
 """Of the growth, saved at least: appending itself, and what replaces the loop over it, remain."""
-_AHEAD = 10
+AHEAD = 10
 """Times the steps seen: what they say of a longer run is little, and `range(10**9)` is no plan."""
 _RATE = 1000
 """Steps over which the rate is told."""
@@ -69,7 +69,7 @@ class Case:
     @property
     def goes_on(self) -> bool:
         """Whether it is known how far."""
-        return self.trend.steps < self.growth.planned_steps <= _AHEAD * self.trend.steps
+        return self.trend.steps < self.growth.planned_steps <= AHEAD * self.trend.steps
 
     @property
     def planned_ms(self) -> float:

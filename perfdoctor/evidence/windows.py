@@ -13,6 +13,7 @@ from ..recording.lines import (
     AsideWork,
     DiscardedGradients,
     Equivalent,
+    GrowingWork,
     IndexUse,
     LinesWindow,
     PassAgain,
@@ -207,6 +208,21 @@ def aside(
         replace(one, forward_ms=one.forward_ms * scale, later_ms=one.forward_ms * scale * longer * one.grows)
         for one in which(window)
     )
+
+
+def growing_work(process: ProcessRecording, step: Step | Missing) -> tuple[GrowingWork, ...] | Missing:
+    """What goes through more numbers with each step, as it is in the middle of the steps seen."""
+    seen = _in_a_step(process, step)
+    if isinstance(seen, Missing):
+        return seen
+    window, scale = seen
+    steps = int(process.steps["step"][-1]) if len(process.steps) else 0
+    found = []
+    for one in window.growing:
+        numbers = max(one.numbers, one.numbers + (steps // 2 - window.first_step) * one.more)
+        ms = one.forward_ms * scale * numbers / one.numbers
+        found.append(replace(one, forward_ms=ms, numbers=numbers, steps=steps))
+    return tuple(found)
 
 
 def of_samples(process: ProcessRecording, step: Step | Missing) -> SampleWork | Missing | None:

@@ -241,6 +241,24 @@ class AsideWork:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowingWork:
+    """A line that goes through more numbers with each step: the beginning of one tensor, or parts that are joined, and
+    what is computed of that. Recorded as it was watched; in evidence in an ordinary step."""
+
+    at: Site
+    forward_ms: float
+    ops_per_step: float
+    numbers: int
+    """In the largest tensor that it reads."""
+    more: int
+    """With each step."""
+    operators: tuple[str, ...]
+    """The longest of them: `std_mean`."""
+    steps: int = 0
+    """In evidence, that were seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SampleWork:
     """What steps compute of their samples alone, with tensors that did not change until the job's end: the next epoch
     computes it again."""
@@ -360,6 +378,8 @@ class RepeatsWindow:
     """What ends in numbers that are read or kept, the dearest line first."""
     unused: tuple[AsideWork, ...] = ()
     """What ends in tensors that nobody reads; the same."""
+    growing: tuple[GrowingWork, ...] = ()
+    """The dearest first."""
     first_step: int = 0
     """The first of the steps that were watched."""
 

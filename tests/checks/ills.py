@@ -72,6 +72,7 @@ from ill_runs.evaluation_and_logging import (
 from ill_runs.gc import automatic_collections, explicit_collections
 from ill_runs.growth import (
     deeper_graph,
+    expanding_window,
     growing,
     growing_file,
     growing_hooks,
@@ -239,6 +240,7 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-hooks": growing_hooks(),
     "PD15.repeated-hooks": repeated_hooks(),
     "PD15.growing-tensor": growing_tensor(),
+    "PD15.growing-work": expanding_window(),
     "PD15.cuda-fragmentation": slowed("cuda-fragmentation", 0.1, 8.0, least_ms=1.6, beside=(2e8, 6e9)),
     "PD15.gpu-clock": slowed("gpu-clock", 1980.0, 1100.0, beside=(62.0, 88.0)),
     "PD15.lower-clock": slowed("lower-clock", 3400.0, 2000.0),

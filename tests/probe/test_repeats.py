@@ -376,8 +376,12 @@ def test_without_a_second_step_nothing_is_judged() -> None:
     window = RepeatsWindow(
         Sites(), SimpleNamespace(timeline=SimpleNamespace(step=0, stack=[0])), compiled=False, evaluation=UNWATCHED
     )
-    window.opened_ns = -repeats._LIMIT_NS
-    assert window.stays(1) and not window.stays(2)
+    window.open()
+    try:
+        window.opened_ns = -repeats._LIMIT_NS
+        assert window.stays(1) and not window.stays(2)
+    finally:
+        window.abandon()
 
 
 @pytest.mark.e2e

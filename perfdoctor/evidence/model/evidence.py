@@ -13,6 +13,7 @@ from ...recording.lines import (
     CodeLine,
     DiscardedGradients,
     Equivalent,
+    GrowingWork,
     IndexUse,
     Line,
     PassAgain,
@@ -136,6 +137,8 @@ class Evidence:
     """What steps compute for numbers that training does not need, the dearest line first."""
     unused_work: tuple[AsideWork, ...] | Missing = NOT_RECORDED
     """What they compute that nobody reads; the same."""
+    growing_work: tuple[GrowingWork, ...] | Missing = NOT_RECORDED
+    """In the mean of the steps seen; the dearest first."""
     of_samples: SampleWork | Missing | None = NOT_RECORDED
     """None where nothing, or little, comes again in each epoch."""
     equivalents: tuple[Equivalent, ...] | Missing = NOT_RECORDED

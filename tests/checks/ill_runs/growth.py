@@ -14,6 +14,7 @@ from perfdoctor.evidence.model import (
     GrowingHooks,
     GrowingLine,
     GrowingTensor,
+    GrowingWork,
     Parts,
     RepeatedHooks,
     Site,
@@ -129,3 +130,18 @@ def growing_hooks(hooks: GrowingHooks = TAPS, **changes: Any) -> Evidence:
     found = StepGrowth(trend(Parts(forward=20.0)), lines=(line,), hooks=(hooks,))
     parts = Parts(input_wait=0.3, forward=18.0, backward=10.0, optimizer=2.0, other=0.2)
     return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def expanding_window(planned_steps: int = 0, **work: Any) -> Evidence:
+    """Statistics over all days so far, in the 200 steps seen: 5 of the 25 ms."""
+    line = GrowingWork(
+        at=Site("train.py", 44, "known_scale"),
+        forward_ms=5.0,
+        ops_per_step=1.0,
+        numbers=100_000,
+        more=1_000,
+        operators=("std_mean",),
+        steps=200,
+    )
+    growth = with_(healthy(), growth__planned_steps=planned_steps)
+    return with_(growth, growing_work=(with_(line, **work),))

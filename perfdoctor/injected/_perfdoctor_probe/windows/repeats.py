@@ -31,6 +31,7 @@ from .choices import Choices
 from .derivatives import Derivatives
 from .einsums import Einsums
 from .equivalents import Equivalents
+from .growing import Growing
 from .innermost import InnermostMode
 from .of_samples import OfSamples
 from .passes_again import PassesAgain
@@ -42,6 +43,8 @@ from .values import Call, Values
 
 _STEPS = 3
 """One that says what was there before, two that are judged."""
+_LONGER = 5
+"""Where something is known to come in some of the steps only."""
 _LIMIT_NS = 10_000_000_000
 """The second step or any later one in which it is reached is the last: other work waits."""
 _MOST = 60_000
@@ -128,6 +131,7 @@ class Repeats(TorchDispatchMode):
         self.scores = Scores()
         self.aside: "Aside | None" = Aside(loop.timeline, self.values)
         self.samples: "OfSamples | None" = OfSamples(loop.timeline, self.values)
+        self.growing = Growing(self.values)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
@@ -280,6 +284,7 @@ class Repeats(TorchDispatchMode):
         else:
             self.passes.reads(args)
             made.spent_ns = took
+            self.growing.ended(made, args, kwargs, result)
             if call is not None and not self._compare(made, result):
                 call = None
         if made is None or made.first is None:
@@ -322,6 +327,7 @@ class Repeats(TorchDispatchMode):
             **self._judged(seen, whole, steps - 1, steps),
             **self._aside(seen, steps - 1),
             **self.scores.summary(),
+            "growing": self.growing.rows(steps, sum(self.spent_ns.values()), self.sites),
             "asks": list(self.suspicion.asks),
         }
 
@@ -463,8 +469,11 @@ class RepeatsWindow(InnermostMode):
         self.enter(watch)
 
     def stays(self, steps: int) -> bool:
-        """Until there are steps enough to judge."""
-        return steps < 2 or (steps < _STEPS and _clock() - self.opened_ns < _LIMIT_NS)
+        """Until there are steps enough to judge, or for a loop that takes several for each of its turns."""
+        if steps < 2:
+            return True
+        enough = _LONGER if self.watch.growing.waits() else _STEPS
+        return steps < enough and _clock() - self.opened_ns < _LIMIT_NS
 
     def abandon(self) -> None:
         """Leave the mode."""
