@@ -87,6 +87,18 @@ def test_what_an_evaluation_computes_again_and_the_long_way_is_told(
     assert sort["times_per_step"] == 4.0
 
 
+def test_a_metric_of_scores_without_a_graph_need_not_be_computed_without_gradients() -> None:
+    def evaluated_by_a_trainer() -> None:
+        for users in USERS:
+            with torch.no_grad():
+                made = scores(users)
+            order = made.argsort(dim=1, descending=True)
+            (order == TARGETS[:, None]).nonzero()
+
+    (sort,) = watched(evaluated_by_a_trainer)["equivalents"]
+    assert (sort["kind"], sort["times_per_step"]) == ("rank", 4.0)
+
+
 def test_the_steps_own_operators_are_looked_at_in_other_windows() -> None:
     found = watched(lambda: None)
     assert found["rows"] == [] and found["equivalents"] == []

@@ -49,6 +49,8 @@ class Between(Repeats):
         super().__init__(sites, loop)
         self.aside = self.samples = None  # what is done there is no training
         self.lines = lines
+        self.trains = False
+        """An operator has recorded a graph: the step itself has begun, or an evaluation with gradients."""
         self.until_ns = _clock() + LONGEST_NS
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -61,8 +63,11 @@ class Between(Repeats):
             if self.lines is not None:
                 self.lines.issues(_clock() - began)
 
-    def _is_judged(self) -> bool:
-        return not torch.is_grad_enabled() and super()._is_judged()
+    def _is_judged(self, has_node: bool) -> bool:
+        # A metric need not be computed without gradients, of scores that have none.
+        self.trains = self.trains or has_node
+        without_graph = not torch.is_grad_enabled() or not self.trains
+        return without_graph and super()._is_judged(has_node)
 
     def summary(self, steps: int) -> dict:
         """What is computed again, and what could be computed otherwise, per such step."""

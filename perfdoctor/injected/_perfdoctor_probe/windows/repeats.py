@@ -165,7 +165,7 @@ class Repeats(TorchDispatchMode):
             # Autograd makes the node before it calls the operator itself.
             sequence, self.sequence = self.sequence, _next_sequence()
             has_node = self.sequence > sequence
-            is_judged = not func.is_view and self._is_judged()
+            is_judged = not func.is_view and self._is_judged(has_node)
             if is_judged:
                 with torch._C.DisableTorchFunction():
                     call = self.values.call(func, args, kwargs)
@@ -206,7 +206,7 @@ class Repeats(TorchDispatchMode):
         """Nodes were recorded that are none of the job's."""
         self.sequence = _next_sequence()
 
-    def _is_judged(self) -> bool:
+    def _is_judged(self, has_node: bool) -> bool:
         """Whether what runs now is the job's own computing, forwards."""
         return (
             torch._C._current_graph_task_id() < 0
