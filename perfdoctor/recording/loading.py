@@ -81,6 +81,8 @@ class SamplesAsked:
     held: str = ""
     """What both hold, as a number that equal samples share in all processes; "" where they differ from time to time, or
     the loader does not go through all of its data set, in order or at random."""
+    scattered: bool = False
+    """Most of one is a view of a tensor whose other numbers lie between its own."""
     kept: float = 0.0
     """Of the time that each took, the share that it did not take when it was asked for again, after another one: the
     data set keeps what it has made."""

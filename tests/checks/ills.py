@@ -59,6 +59,9 @@ from ill_runs.etl import (
     uneven_batches,
     waiting,
 )
+from ill_runs.etl import (
+    scattered as scattered_samples,
+)
 from ill_runs.evaluation_and_logging import (
     evaluating,
     logging_loop,
@@ -175,6 +178,7 @@ ILL: dict[str, Evidence] = {
     "PD03.collate": waiting(10.3, fetch((0.01, 0.01), (15.0, 13.0)), empty_share=0.72),
     "PD03.worker-collections": collecting_workers(),
     "PD03.uneven-batches": uneven_batches(),
+    "PD03.scattered-samples": scattered_samples(),
     "PD03.per-sample-indexing": waiting(2.0, fetch((1.2, 1.2), (0.7, 0.7)), num_workers=0, batch_size=256),
     "PD03.no-cpu-left": waiting(30.0, fetch((25.0, 4.0), run_delay_ms=21.0)),
     "PD03.needless-workers": waiting(2.0, fetch(), empty_share=0.0, transport_ms=0.9),

@@ -10,6 +10,7 @@ from ill_runs.etl import (
     collecting_workers,
     fetch,
     looping,
+    scattered,
     slow_sampler,
     waiting,
 )
@@ -22,6 +23,15 @@ from perfdoctor.report import wording
 
 # ---------------------------------------------------------------------------------------------------------
 # Too few workers, or a batch that is too costly
+
+
+def test_samples_that_are_scattered_in_memory_are_to_blame_for_collating_them() -> None:
+    finding = found(scattered())
+    assert finding.id == "PD03.scattered-samples"
+    assert finding.savings.low_ms < 0.5 * 2.0 < finding.savings.high_ms <= 2.0
+    assert name_of(scattered(SamplesAsked(0, True, 6_000))) == "per-sample-indexing"
+    assert name_of(scattered(collate="padded")) != "scattered-samples"
+    assert name_of(scattered(made=fetch((1.5, 1.5), (0.4, 0.4)))) != "scattered-samples"
 
 
 def test_no_workers_and_a_slow_data_set_ask_for_as_many_as_keep_up() -> None:

@@ -63,7 +63,10 @@ def test_the_late_rank_says_where_its_time_goes(part: str, billed: Part) -> None
     assert finding.id == "PD19.late-rank" and finding.severity is Severity.ERROR
     assert (number(finding, "rank"), _reason(outcome)) == (1, part)
     assert number(finding, "excess_ms") == pytest.approx(10.0)
-    assert finding.savings.low_ms == pytest.approx(9.5) and finding.savings.part is billed
+    # Its passes may have more to do, of which the other rank would then have half.
+    part_of_it = 0.5 if part in ("forward", "backward") else 1.0
+    assert finding.savings.low_ms == pytest.approx(part_of_it * 9.5) and finding.savings.part is billed
+    assert finding.savings.high_ms >= 9.5
     assert finding.savings.general, "what names the cause itself is billed first"
 
 
@@ -299,7 +302,7 @@ def test_a_node_whose_ranks_are_all_late_is_told_once_as_a_node() -> None:
     assert finding.id == "PD19.late-node" and "node {node} ({late_ranks:rank})" in finding.message
     told = {m.name: m.value for m in finding.evidence}
     assert (told["node"], told["late_ranks"], told["late_share"]) == ("b", 2, 1.0)
-    assert finding.savings.low_ms == pytest.approx(9.5)
+    assert finding.savings.low_ms == pytest.approx(9.5 / 2)
     assert [ids(_examined(late_node(rank=rank))) for rank in (0, 1, 2)] == [[], [], []]
 
 

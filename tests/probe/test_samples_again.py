@@ -46,8 +46,24 @@ def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
     (found,) = asked(dataset)
     assert found.pop("held")
     found.pop("kept")
-    assert found == {"loader": 3, "same": True, "bytes": 8 * 4 + 8}
+    assert found == {"loader": 3, "same": True, "bytes": 8 * 4 + 8, "scattered": False}
     assert dataset.asked == [10, 30, 10, 30]
+
+
+@pytest.mark.parametrize(("order", "scattered"), [((0, 1), True), ((1, 0), False)])
+def test_samples_whose_numbers_lie_between_those_of_others_are_known(order: tuple[int, int], scattered: bool) -> None:
+    """A column of a table, and a row."""
+    table = torch.randn(300, 300).permute(order)
+
+    class Columns(Dataset[Any]):
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, index: int) -> Any:
+            return table[:, index], torch.zeros(3)
+
+    (record,) = asked(Columns())
+    assert record["scattered"] is scattered and record["same"] is True
 
 
 def test_what_a_data_set_keeps_it_need_not_make_again(monkeypatch: pytest.MonkeyPatch) -> None:

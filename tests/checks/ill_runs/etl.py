@@ -162,6 +162,13 @@ def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
     return waiting(loader.pop("wait_ms", 20.7), made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
 
 
+def scattered(again: SamplesAsked | None = None, made: Fetch | None = None, **loader: Any) -> Evidence:
+    """A batch of 64 samples whose numbers lie far apart takes 2 ms, most of it to collate; the loop waits so long."""
+    asked = again or SamplesAsked(0, True, 6_000, scattered=True)
+    settings = {"num_workers": 0, "batch_size": 64, "collate": "default_collate", "again": asked, **loader}
+    return waiting(2.0, made or fetch((0.4, 0.4), (1.5, 1.5)), **settings)
+
+
 def lost_by_workers(kept: float = 0.95, **loader: Any) -> Evidence:
     """The same, of a data set that keeps what it has made, in workers that end with each epoch."""
     return made_again(**{"again": SamplesAsked(0, False, 40_000, kept=kept), "persistent_workers": False, **loader})

@@ -9,6 +9,7 @@ import warnings
 
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
+from ..hooks.held_out import tensors
 from ..rows import rounded
 from ..windows import draws
 from ..windows.content import Content, NotComparableError
@@ -17,6 +18,8 @@ _LONG_NS = 300_000_000
 """Of one sample: with a longer one the first is the last."""
 _LIMIT_NS = 1_000_000_000
 """For all data sets together."""
+_LINE_BYTES = 64
+"""Of memory, that are read at once."""
 _DEEPEST = 4
 """Steps from a data set to a generator of random numbers: its transform's, in a list of several."""
 
@@ -57,20 +60,21 @@ def _asked(made_with, until_ns: int) -> dict:
     before = _states(generators)
     # One after the other: what is kept of the last sample alone is gone when that is asked for again.
     first, again = ([_sample(dataset, index, until_ns) for index in (length // 4, 3 * length // 4)] for _ in range(2))
-    numbers = [number for number, _, _ in first]
+    numbers = [number for number, *_ in first]
     # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
-    same = numbers == [number for number, _, _ in again] and before == _states(generators)
+    same = numbers == [number for number, *_ in again] and before == _states(generators)
     whole = type(made_with.sampler) in (RandomSampler, SequentialSampler)
     return {
         "same": same,
-        "bytes": max(size for _, size, _ in first),
+        "bytes": max(size for _, size, *_ in first),
         "held": "-".join(number.hex() for number in numbers) if same and whole else "",
-        "kept": rounded(min(max(0.0, 1 - later / once) for (*_, once), (*_, later) in zip(first, again))),
+        "scattered": any(scattered for *_, scattered in first),
+        "kept": rounded(min(max(0.0, 1 - later[2] / once[2]) for once, later in zip(first, again))),
     }
 
 
-def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int, int]":
-    """What it holds, as a number; its bytes; and nanoseconds."""
+def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int, int, bool]":
+    """What it holds, as a number; its bytes; nanoseconds; and whether most of it lies scattered in memory."""
     began = time.perf_counter_ns()
     if began > until_ns:
         raise _NotAskedError("there was no time to ask for samples again")
@@ -80,7 +84,14 @@ def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int, int]":
         raise _NotAskedError("a sample takes too long to be asked for again")
     content = Content(everywhere=True)
     content.add(sample)
-    return content.number, content.bytes, max(1, took_ns)
+    scattered = sum(one.numel() * one.element_size() for one in tensors(sample) if _is_scattered(one))
+    return content.number, content.bytes, max(1, took_ns), 2 * scattered > content.bytes
+
+
+def _is_scattered(tensor) -> bool:
+    """Whether each of its numbers lies in a line of memory of its own."""
+    steps = [step for size, step in zip(tensor.shape, tensor.stride()) if size > 1]
+    return bool(steps) and min(steps) * tensor.element_size() >= _LINE_BYTES
 
 
 def _states(generators: list) -> tuple:
