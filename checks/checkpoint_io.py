@@ -159,16 +159,19 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
     part, room = (Part.OTHER, step.parts.checkpoint) if saves.is_steady else (Part.EPOCH, step.irregular_ms)
     most = left * min(saves.most_ms_per_step, room)
     low = 0.0 if rarer else min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
-    constant = _constant(saves)
-    if constant:
-        low, most = (part_of * constant * whole for part_of, whole in zip(_LEFT_OUT, (low, most), strict=True))
+    views, constant = _unseen(saves), _constant(saves)
+    if views or constant:
+        spared = views or constant
+        low, most = (part_of * spared * whole for part_of, whole in zip(_LEFT_OUT, (low, most), strict=True))
     notes, numbers = _needless(saves)
     staged = () if saves.stage_ms is None else (milliseconds("stage_ms", saves.stage_ms, "copying what is saved"),)
     return Finding(
-        id="PD14.unchanging-content" if constant else "PD14.frequent-checkpoints",
+        id="PD14.whole-storages" if views else "PD14.unchanging-content" if constant else "PD14.frequent-checkpoints",
         severity=Severity.NOTE if rarer else cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM if rarer else Confidence.HIGH,
-        message="checkpoints hold {unchanged_bytes} that never change, and take {cost_ms} per step ({cost_share})"
+        message="checkpoints write {storage_bytes} for {tensor_bytes} of tensors: {cost_ms} per step ({cost_share})"
+        if views
+        else "checkpoints hold {unchanged_bytes} that never change, and take {cost_ms} per step ({cost_share})"
         if constant
         else "checkpoints take {cost_ms} per step ({cost_share}): "
         + ("one in every step" if saves.every < _EACH else "one every {every:step}"),
@@ -194,12 +197,12 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         ),
         location=location(_place(saves, job, constant)),
         fix=Fix(
-            text=("Leave out what never changes (`{unchanged}`). " if constant else "")
-            + ("Save clones, which hold what they show and no more. " if _saves_views(saves) else "")
+            text=("Leave out what never changes (`{unchanged}`). " if constant and not views else "")
+            + ("Save clones of what is a view: they hold what they show and no more. " if views else "")
             + "Save less often, so that it costs 2 % at most; where it must be this often, "
             + _instead(saves),
-            code=(_WITHOUT if constant else "")
-            + ("state = {{name: tensor.clone() for name, tensor in state.items()}}\n" if _saves_views(saves) else "")
+            code=(_WITHOUT if constant and not views else "")
+            + ("state = {{name: tensor.clone() for name, tensor in state.items()}}\n" if views else "")
             + in_words_of(
                 job,
                 f"if step % {wanted} == 0:\n    " + _call(saves),
@@ -240,10 +243,12 @@ def _place(saves: Checkpoints, job: Job, constant: float) -> Site | Missing | No
     return told_trainer(job, saves.site, *_HOW_OFTEN) if at is None or isinstance(at, Missing) else at
 
 
-def _saves_views(saves: Checkpoints) -> bool:
-    """Whether most of what is written is not shown by any tensor in it."""
+def _unseen(saves: Checkpoints) -> float:
+    """The share of what is written that no tensor in it shows; 0 where that is not most of it."""
     held = saves.contents
-    return held is not None and 0 < held.tensor_bytes * _MOSTLY < held.storage_bytes
+    if held is None or not 0 < held.tensor_bytes * _MOSTLY < held.storage_bytes:
+        return 0.0
+    return 1 - held.tensor_bytes / held.storage_bytes
 
 
 def _is_rays(saves: Checkpoints) -> bool:

@@ -141,8 +141,10 @@ def test_without_steps_or_checkpoints_nothing_is_claimed(part: str) -> None:
 
 def test_where_views_of_much_more_are_saved_clones_come_first() -> None:
     """A field of 98 kB out of a history of 79 MB: the whole history is written each time."""
-    held = with_(HELD, tensor_bytes=98_304, storage_bytes=78_692_352)
-    fix = _found(checkpoints(contents=held)).fix
+    held = with_(HELD, tensor_bytes=98_304, storage_bytes=78_692_352, unchanged_bytes=78_000_000, unchanged="recent")
+    found, often = _found(checkpoints(contents=held)), _found(checkpoints())
+    assert found.id == "PD14.whole-storages" and found.savings.low_ms < often.savings.low_ms
+    fix = found.fix
     assert fix.text.startswith("Save clones") and ".clone()" in fix.code
     assert "clone" not in _found(checkpoints()).fix.code
 
@@ -155,7 +157,8 @@ def test_what_never_changes_is_to_be_left_out_first_at_the_line_that_registers_i
     at: Site | Missing, line: int
 ) -> None:
     """123 of 126 MB: saving as often costs half of it without them."""
-    held = with_(HELD, storage_bytes=126_000_000, unchanged_bytes=123_000_000, unchanged="features", unchanged_at=at)
+    size = {"tensor_bytes": 126_000_000, "storage_bytes": 126_000_000}
+    held = with_(HELD, **size, unchanged_bytes=123_000_000, unchanged="features", unchanged_at=at)
     found, often = _found(checkpoints(contents=held)), _found(checkpoints())
     assert found.id == "PD14.unchanging-content" and found.location is not None and found.location.line == line
     assert (
