@@ -2,10 +2,11 @@
 
 What it looks at
 ----------------
-Intra-op threads times ranks against the CPUs this job may use (affinity and cgroup quota), what the job's own
-largest operators take with one thread, with the present number, and with as many as there are CPUs (timed in the
-training process), run delay and throttling, workers and what binds them; which of the process's threads are NumPy's
-or SciPy's pool (told after the last step, by giving that pool something to do), and how much CPU those used.
+Intra-op threads times ranks against the CPUs this job may use (affinity and cgroup quota), what the job's own largest
+operators take with one thread, with the present number, and with as many as there are CPUs (timed in the training
+process), run delay and throttling, workers and what binds them; the CPUs that the training thread may run on, against
+those that the process had at its start, and the line that chose them; which of the process's threads are NumPy's or
+SciPy's pool (told after the last step, by giving that pool something to do), and how much CPU those used.
 
 Why it costs time
 -----------------
@@ -21,13 +22,15 @@ Example
 -------
     docker run --cpus 2 ...      # on 48 cores: torch starts 48 threads for 2 CPUs' worth of time
     torchrun --nproc-per-node 2  # sets OMP_NUM_THREADS=1, 7 of 8 cores idle
+    os.sched_setaffinity(0, {core})  # in __init__: meant for a helper's thread, done by the one that trains
     _, vectors = np.linalg.eigh(laplacian)  # in __getitem__: OpenBLAS's threads spin until the next sample
 
 How to fix
 ----------
-Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Keep
-binding variables (OMP_PROC_BIND) from the data-loader workers. Give NumPy's pool one thread: OPENBLAS_NUM_THREADS=1,
-or `threadpoolctl.threadpool_limits(1, user_api="blas")`.
+Set OMP_NUM_THREADS to usable CPUs divided by ranks; on a shared machine also OMP_WAIT_POLICY=PASSIVE. Keep binding
+variables (OMP_PROC_BIND) from the data-loader workers. Give NumPy's pool one thread: OPENBLAS_NUM_THREADS=1, or
+`threadpoolctl.threadpool_limits(1, user_api="blas")`. Pin a helper in its own thread: `os.sched_setaffinity(0, ...)` is
+about the thread that calls it, and threads that this one starts inherit it.
 
 When it stays silent
 --------------------
@@ -58,6 +61,7 @@ from perfdoctor.api.findings import Check, Measurement, Outcome, cannot_tell, cl
 from perfdoctor.api.quantities import Evidence, Missing
 
 from .case import Case, Limits
+from .pinned_process import pinned_process
 from .pinned_workers import pinned_workers
 from .second_pool import second_pool
 from .thread_count import crowded_ranks, thread_count
@@ -74,7 +78,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     case = Case(evidence, step, threads, lack, thread_gain(evidence), limits)
     loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
     findings = present(
-        thread_count(case) or crowded_ranks(case),
+        pinned_process(case) or thread_count(case) or crowded_ranks(case),
         second_pool(case),
         *(pinned_workers(case, loader) for loader in loaders),
     )

@@ -50,6 +50,10 @@ class Threads:
     """The line that set the number of intra-op threads; None where none did, or nobody noted it."""
     launch_affinity_cpus: int = 0
     """CPUs the process could run on when it started, from `ProcessHeader`."""
+    affinity_cpus: int = 0
+    """CPUs that the training thread may run on in its steps; 0 where nobody asked."""
+    pinned_at: Site | None = None
+    """The line that chose them; None where none did, or nobody noted it."""
     variables: tuple[tuple[str, str], ...] = ()
     """OMP_*, KMP_*, GOMP_*, MKL_* that were set, from `Settings.environment`."""
     torchrun_default: bool = False

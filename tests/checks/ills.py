@@ -94,7 +94,7 @@ from ill_runs.network import (
     unused_outputs,
     wide_head,
 )
-from ill_runs.omp_threads import pinned_workers, second_pool, timed_threads
+from ill_runs.omp_threads import pinned_process, pinned_workers, second_pool, timed_threads
 from ill_runs.optimizer import (
     clipping,
     derived_one_by_one,
@@ -337,6 +337,7 @@ ILL: dict[str, Evidence] = {
     ),
     "PD13.spin-collapse": timed_threads(2, {1: 10.0, 2: 310.0}, host__job_run_delay_share=0.4, host__others_cpus=1.0),
     "PD13.workers-pinned": pinned_workers(),
+    "PD13.pinned-process": pinned_process(),
     "PD13.second-pool": second_pool(),
     "PD19.same-data": shared_data(),
     "PD19.late-rank": late(),

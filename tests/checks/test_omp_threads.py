@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ill_runs.omp_threads import crowded_ranks, pinned_workers, timed_threads
+from ill_runs.omp_threads import crowded_ranks, pinned_process, pinned_workers, timed_threads
 from ills import ILL
 from perfdoctor.checks.omp_threads import CHECK
-from samples import asked, healthy, ids, is_clear, number, with_
+from samples import asked, healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import Evidence, Missing, Site
@@ -274,3 +274,29 @@ def test_threads_that_a_line_set_are_found_there() -> None:
     assert _found(evidence).location is None
     finding = _found(with_(evidence, threads__set_at=Site("train.py", 38, "main")))
     assert finding.location == Location("train.py", 38, "main")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# A thread that keeps to some of its CPUs
+
+
+def test_a_training_thread_that_keeps_off_idle_cpus_is_told_at_the_line_that_chose_them() -> None:
+    finding = only(_examined(pinned_process()))
+    assert finding.id == "PD13.pinned-process"
+    assert finding.location is not None and (finding.location.file, finding.location.line) == ("record.py", 48)
+    # 22 of the 25 ms are passes: at most half of them is spared.
+    assert 0 < finding.savings.low_ms < finding.savings.high_ms <= 11.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cpus": 2},
+        {"launch": 1},
+        {"cpus": 0},
+        {"idle": 0.2},
+        {"step__parts__forward": 0.0, "step__parts__backward": 1.0},
+    ],
+)
+def test_other_cpus_that_are_not_there_or_in_use_are_none_to_train_on(changes: dict[str, Any]) -> None:
+    assert "PD13.pinned-process" not in ids(_examined(pinned_process(**changes)))

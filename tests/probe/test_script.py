@@ -51,3 +51,18 @@ def test_a_script_that_cannot_be_read_decides_nothing(main: Path, text: str) -> 
     assert script.options("transformers") == {}
     main.unlink()
     assert script.options("transformers") == {}
+
+
+def test_options_that_are_given_otherwise_have_their_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = tmp_path / "train.py"
+    main.write_text(
+        "def arguments(found):\n"
+        '    options = {"save_steps": 10, "seed": 1}\n'
+        '    options["debug"] = "underflow_overflow"\n'
+        "    found.eval_steps = 5\n"
+        '    options["gradient_checkpointing"] = False\n'
+        "    return TrainingArguments(**options)\n"
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
+    found = {name: place[1:3] for name, place in script.options("transformers").items()}
+    assert found == {"save_steps": (2, "arguments"), "debug": (3, "arguments"), "eval_steps": (4, "arguments")}

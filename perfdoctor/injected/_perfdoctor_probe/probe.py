@@ -11,7 +11,7 @@ from _thread import get_ident
 
 import torch
 
-from . import channel, control, distant, failures, procfs, records, script, settings, sites
+from . import affinity, channel, control, distant, failures, procfs, records, script, settings, sites
 from .compiler import looked_at
 from .guard import Guard
 from .held_back import HeldBack
@@ -413,6 +413,9 @@ class Probe:
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer, self.compiles_late = self.optimizer is None, False
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
+        pinned = affinity.PLACES.get(get_ident())
+        if pinned is not None:
+            self.noted["pinned"] = pinned
         for name, places in (("sites", self.noted), ("options", script.options(settings.trainer()))):
             seen[name] = {one: self.sites.number(place) for one, place in places.items()}
         seen["data_parallel"] = self.discovery.data_parallel()

@@ -32,6 +32,7 @@ def enter(run: str) -> None:
         except Exception:  # would be printed on the job's stderr
             recorder.disable()
 
+    affinity.watch()
     os.register_at_fork(after_in_child=in_child)
     torch_import.when_imported(recorder, after_fork, began)
     spark.mark(_module())

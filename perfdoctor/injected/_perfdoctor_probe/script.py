@@ -1,4 +1,4 @@
-"""What the job's own script says to a trainer: the lines of keywords in its calls.
+"""What the job's own script says to a trainer: the lines of keywords in its calls, and of options given otherwise.
 
 A trainer makes loaders and steps itself, so that no frame of the job's decides the size of a batch.
 """
@@ -37,11 +37,26 @@ def options(trainer: str) -> dict:
     except (OSError, SyntaxError, ValueError, RecursionError):
         return {}
     found: dict = {}
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        for keyword in call.keywords:
-            if keyword.arg in words and not _is_off(keyword.value):
-                line = keyword.value.lineno
-                found.setdefault(keyword.arg, (os.path.abspath(file), line, _function(tree, line), None))
+    for word, value in (given for node in ast.walk(tree) for given in _given(node)):
+        if word in words and not _is_off(value):
+            found.setdefault(word, (os.path.abspath(file), value.lineno, _function(tree, value.lineno), None))
+    return found
+
+
+def _given(node) -> "list[tuple]":
+    """Names and values that this part of the script gives: as keywords of a call, or, for a call with `**options` and
+    for an object that is there, as `options["name"] = value`, `args.name = value` and in a dictionary."""
+    if isinstance(node, ast.Call):
+        return [(keyword.arg, keyword.value) for keyword in node.keywords]
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values)
+        return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
+    found = []
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+            found.append((target.slice.value, node.value))
+        elif isinstance(target, ast.Attribute):
+            found.append((target.attr, node.value))
     return found
 
 

@@ -82,6 +82,8 @@ def torch_settings(optimizer, seen: dict) -> dict:
             "inter_op": torch.get_num_interop_threads(),
             "openmp_runtimes": found["pools"],
             "set_at": seen["sites"].get("threads"),
+            "affinity_cpus": len(affinity.cpus()),
+            "pinned_at": seen["sites"].get("pinned"),
         },
         "backend": {**_backend(seen), "parameters_by_device": held["devices"]},
         "environment": environment(),

@@ -72,3 +72,17 @@ def second_pool(cores: float = 0.9, waits: float = 0.3, **changes: Any) -> Evide
             **changes,
         },
     )
+
+
+def pinned_process(cpus: int = 1, launch: int = 2, idle: float = 0.9, **changes: Any) -> Evidence:
+    """A training thread that may run on one of the two CPUs that the job had at its start."""
+    return with_(
+        timed_threads(1, {1: 10.0}),
+        **{
+            "threads__affinity_cpus": cpus,
+            "threads__launch_affinity_cpus": launch,
+            "threads__pinned_at": Site("record.py", 48, "__init__"),
+            "host__idle_cpus": idle,
+            **changes,
+        },
+    )
