@@ -25,7 +25,7 @@ def pinned_process(case: Case) -> Finding | None:
         id="PD13.pinned-process",
         severity=cost.severity(case.limits.min_share, case.limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="training keeps to {pinned:CPU} of the {launch:CPU} that it had at its start, and {idle:CPU} idle",
+        message="training keeps to {pinned:CPU} of the {launch} that it started with; {idle:CPU idles|CPUs idle}",
         reasoning="the thread that trains may run on {pinned:CPU}: torch makes no more threads than that, and threads "
         "that it starts inherit it; forward and backward passes take {cost_ms} so",
         evidence=(
