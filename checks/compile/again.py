@@ -20,7 +20,7 @@ from perfdoctor.api.findings import (
     severity,
     share,
 )
-from perfdoctor.api.quantities import Compilation, Recompiled, Site, Step
+from perfdoctor.api.quantities import FORGOTTEN, Compilation, Recompiled, Site, Step
 
 from .limits import Limits, unknown
 
@@ -53,7 +53,8 @@ def recompiles(step: Step, compilation: Compilation, limits: Limits) -> Finding 
         severity=severity(of_loop, limits.min_share, limits.error_share),
         confidence=Confidence.HIGH,
         message="torch.compile compiles again {again:time} in {steps:step}: at least {cost_ms} per step",
-        reasoning="a guard fails: {guard}; with the warm-up it was {whole_again:time}, for {whole_s} in all",
+        reasoning=("{guard}" if _is_forgotten(dearest) else "a guard fails: {guard}")
+        + "; with the warm-up it was {whole_again:time}, for {whole_s} in all",
         evidence=(
             milliseconds("cost_ms", cost.ms, "compiling again, per step after the warm-up"),
             share("of_loop", of_loop, "of the later half of the steps"),
@@ -64,7 +65,9 @@ def recompiles(step: Step, compilation: Compilation, limits: Limits) -> Finding 
             Measurement("whole_s", whole.whole_ms / 1000, "s", "in them"),
             Measurement("guard", _guard(dearest), "text", "guard that fails"),
         ),
-        location=location(_place(dearest) or compilation.called_at),
+        location=location(
+            compilation.called_at if _is_forgotten(dearest) else _place(dearest) or compilation.called_at
+        ),
         fix=_for_guard(dearest),
         savings=savings(
             step,
@@ -113,7 +116,17 @@ def _place(recompiled: Recompiled) -> Site | None:
     return replace(site, line=int(said[2]), function=said[3])
 
 
+def _is_forgotten(recompiled: Recompiled) -> bool:
+    return FORGOTTEN in recompiled.reasons[:1]
+
+
 def _for_guard(recompiled: Recompiled) -> Fix:
+    if _is_forgotten(recompiled):
+        return Fix(
+            text="Compile once, leave out the reset, and put new weights into the model that is compiled.",
+            code="compiled = torch.compile(model)  # once\n"
+            "model.load_state_dict(fresh)  # in place of a new model, for each day or fold; no torch.compiler.reset()",
+        )
     if any("size mismatch" in reason or "stride mismatch" in reason for reason in recompiled.reasons):
         return Fix(
             text="Compile once for any size, or pad to a few sizes.",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ..recording.base import Site
 from ..recording.model import Columns, ProcessRecording
 from ..recording.process import Compiled
 from ..recording.settings import Settings
-from .model import Compilation, CompiledAgain, GraphBreak, Missing, Recompiled
+from .model import FORGOTTEN, Compilation, CompiledAgain, GraphBreak, Missing, Recompiled
 from .steady import MIN_STEADY, Mask, Selection, compiling, leaves_compiling_out
 
 _NOTHING = Missing("the job compiles nothing")
@@ -23,7 +25,7 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
     settings, compiled = process.settings, process.compiled
     if settings is None or not settings.compiled:
         return _NOTHING
-    compiled = tuple(one for one in compiled if one.t <= selection.end_ns)  # a trial compiles, too
+    compiled = _with_reasons([one for one in compiled if one.t <= selection.end_ns])  # a trial compiles, too
     rows = selection.rows
     late, within = compiled_late(compiled, selection)
     return Compilation(
@@ -42,6 +44,20 @@ def build(process: ProcessRecording, selection: Selection) -> Compilation | Miss
         called_at=settings.compiled_at,
         never_ran=never_ran(process),
     )
+
+
+def _with_reasons(compiled: Sequence[Compiled]) -> tuple[Compiled, ...]:
+    """In order; a function that Dynamo has given the same number before, and for which it has no reason, was
+    forgotten."""
+    known: set[tuple[str, Site]] = set()
+    found = []
+    for one in sorted(compiled, key=lambda one: one.t):
+        if one.site is not None and not one.resumed and not one.reason:
+            anew = (one.frame, one.site) in known
+            known.add((one.frame, one.site))
+            one = replace(one, reason=FORGOTTEN) if anew else one
+        found.append(one)
+    return tuple(found)
 
 
 def never_ran(process: ProcessRecording) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from recordings import START_NS, WALL_US, recorded, selected, settings, site, steps
 
 from perfdoctor.evidence import compilation
-from perfdoctor.evidence.model import Compilation, GraphBreak, Missing, Site
+from perfdoctor.evidence.model import FORGOTTEN, Compilation, GraphBreak, Missing, Site
 from perfdoctor.evidence.steady import measure, select
 
 N = 101
@@ -46,6 +46,14 @@ def test_what_is_compiled_again_late_counts_to_its_function(tmp_path: Path) -> N
     assert built.seconds == pytest.approx(0.917)
     assert built.late_wall_ms == pytest.approx(10.0 * built.late_steps)
     assert built.called_at == Site("train.py", 12, "main")
+
+
+def test_a_function_that_is_compiled_as_if_for_the_first_time_was_forgotten(tmp_path: Path) -> None:
+    anew = [_at(step, site=1) for step in range(0, N, 20)]
+    rest = [_at(step, site=2, resumed=True) for step in range(0, N, 20)]
+    (recompiled,) = _built(tmp_path, site(1, 30), site(2, 33), *anew, *rest).recompiled
+    assert recompiled.site == Site("train.py", 30, "main") and recompiled.count == 3
+    assert recompiled.reasons == (FORGOTTEN,)
 
 
 def test_compiling_that_ends_early_is_no_recompiling(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ class JobError(Exception):
     """What the job itself raises."""
 
 
+class Optimizer:
+    """One that is known by what it is."""
+
+
 class Observed:
     """A loop with its hooks, under a clock that only moves when it is read; `quick=False` keeps it on its methods."""
 
@@ -54,7 +58,7 @@ class Observed:
         self.began, self.ended = shortcuts.optimizer_hooks(self.loop, self.guard)
         self.following = shortcuts.following(self.loop, self.loading, self.guard, lambda _: self.body(), type(None))
         self.model, self.criterion = nn.Linear(2, 2), nn.Identity()
-        self.optimizers = [SimpleNamespace(), SimpleNamespace()]
+        self.optimizers = [Optimizer(), Optimizer()]
         self.iterator = SimpleNamespace()
 
     def inside(self, hook: Callable[[], Any], body: Callable[[], Any] = lambda: None) -> None:
@@ -168,6 +172,38 @@ def test_a_second_optimizer_never_takes_the_place_of_one_that_steps(monkeypatch)
         job.step(1)
     assert job.loop.anchor == id(job.optimizers[0])
     assert job.loop.timeline.step == 120
+
+
+def test_an_optimizer_that_is_gone_is_followed_by_the_next(monkeypatch):
+    """As in a loop that makes one for each fold or day, which is let go as the next one is made, or later."""
+    job = Observed(monkeypatch, True)
+    for _ in range(3):
+        job.optimizers[0] = Optimizer()
+        for _ in range(6):
+            job.training()
+    assert job.loop.timeline.step == 18
+
+
+def test_optimizers_of_which_each_makes_some_steps_follow_one_another_after_a_while(monkeypatch):
+    job = Observed(monkeypatch, True)
+    kept = []
+    for _ in range(9):
+        kept.append(job.optimizers[0])
+        job.optimizers[0] = Optimizer()
+        for _ in range(12):
+            job.training()
+    # The first one's steps, and those of the one that is at it after fifty of others.
+    assert job.loop.timeline.step == 12 + 10
+
+
+def test_of_many_optimizers_that_step_by_turns_the_first_ends_the_step(monkeypatch):
+    job = Observed(monkeypatch, True)
+    job.optimizers += [Optimizer() for _ in range(68)]
+    for _ in range(4):
+        job.training()
+        for which in range(1, 70):
+            job.step(which)
+    assert job.loop.timeline.step == 4
 
 
 def test_an_ordinary_step_needs_none_of_the_methods(monkeypatch):

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
 
+FORGOTTEN = "torch.compiler.reset() forgets what was compiled"
+"""The reason where a function is compiled again as if for the first time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recompiled:

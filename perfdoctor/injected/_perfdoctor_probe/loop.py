@@ -1,13 +1,14 @@
 """From events of the training loop (batch, forward, backward, optimizer) to steps.
 
-A step ends at an optimizer step. With several optimizers one of them, the anchor, ends it: the first to step,
-or a later one once that has stopped stepping. Without any optimizer step, it ends at the first event after the update
-that follows a backward pass (`hooks.updates`); without any backward pass, a batch or a root forward ends it.
+A step ends at an optimizer step. With several optimizers one of them, the anchor, ends it: the first to step, or a
+later one once that has stopped stepping or is gone. Without any optimizer step, it ends at the first event after the
+update that follows a backward pass (`hooks.updates`); without any backward pass, a batch or a root forward ends it.
 An optimizer that steps inside the backward pass (one per parameter) ends the step when that pass ends.
 """
 
 import threading
 import time
+import weakref
 from _thread import get_ident
 
 from . import timeline as parts
@@ -24,6 +25,9 @@ _LOST = 50
 """Steps of one other optimizer without a step of the anchor, or of another thread without one of the training
 thread, after which the other takes its place."""
 
+_ANEW = 3
+"""Steps of one other optimizer, of so many of all others together: where each of many makes one by turns, the anchor
+comes before any of them comes again."""
 _EARLY_STEPS = 4
 """Optimizer steps that are announced one by one."""
 
@@ -31,6 +35,10 @@ _BEFORE_LOSS = (parts.OTHER, parts.OPTIMIZER)
 
 _BATCH, _FORWARD, _BACKWARD, _OPTIMIZER = 1, 2, 3, 4
 """What speaks for a thread to be the training thread, in rising order."""
+
+
+def _nothing() -> None:
+    """What is no longer there."""
 
 
 class Loop:
@@ -88,6 +96,9 @@ class Loop:
         """Nanoseconds of the step that were in no part when such a pass ended; None once an update was seen."""
         self.updated = 0
         self.anchor = 0
+        """The optimizer that ends steps, by `id()`; 0 before there is one."""
+        self.anchored = _nothing
+        """Gives it, or None once it is gone: a loop that makes one for each fold or day goes on with the next."""
         self.others: "dict[int, int]" = {}
         self.optimizer_steps = 0
         self.batches = 0
@@ -336,7 +347,7 @@ class Loop:
         self.optimizer_steps += 1
         if self.optimizer_steps <= _EARLY_STEPS:
             self.on_early_step(optimizer, self.optimizer_steps)
-        ends_step = self._ends_step(id(optimizer))
+        ends_step = self._ends_step(optimizer)
         if in_backward or not ends_step:
             if mine:
                 line.leave(parts.OPTIMIZER)
@@ -358,16 +369,14 @@ class Loop:
         self.inside_forward = False
         self._tell(line)
 
-    def _ends_step(self, identity: int) -> bool:
-        if identity == self.anchor:
-            self.others.clear()
-            return True
-        if self.anchor:
+    def _ends_step(self, optimizer) -> bool:
+        identity = id(optimizer)
+        if identity != self.anchor and self.anchored() is not None:
             count = self.others[identity] = self.others.get(identity, 0) + 1
-            if count < _LOST:
+            if count < _LOST and not (count >= _ANEW and sum(self.others.values()) >= _LOST):
                 return False
-            self.others.clear()
-        self.anchor = identity
+        self.others.clear()
+        self.anchor, self.anchored = identity, weakref.ref(optimizer)
         return True
 
     # -- boundaries ---------------------------------------------------------------------------------------
