@@ -69,7 +69,7 @@ TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings",)}
 
 BEFORE_TORCH: dict[str, set[str]] = {
     "__init__": {"os", "sys"},
-    "affinity": {"os"},
+    "affinity": {"_thread", "os", "sys"},
     "distant": {"os", "sys", "time"},
     "imports": {"sys", "time", "_thread"},
     "process": {"os", "sys", "time"},

@@ -1,6 +1,5 @@
 """CPUs that this process may run on, and who said so. Used before torch is imported, so only what Python has is."""
 
-import functools
 import os
 import sys
 from _thread import get_ident
@@ -22,11 +21,12 @@ def watch() -> None:
     if original is None:
         return
 
-    @functools.wraps(original)
     def sched_setaffinity(pid, mask, /):
         original(pid, mask)
         if pid == 0:
             caller = sys._getframe(1)
             PLACES[get_ident()] = caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name, None
 
+    for name in ("__doc__", "__module__", "__qualname__", "__text_signature__"):
+        setattr(sched_setaffinity, name, getattr(original, name, None))
     os.sched_setaffinity = sched_setaffinity
