@@ -2,6 +2,7 @@
 # expect = ["PD10.same-each-epoch"]
 # stratum = "twins"
 # domain = "vision"
+# allow = ["PD03"]
 # ///
 """Name moths in pictures of light traps: a head is trained on what a frozen network sees in them."""
 
