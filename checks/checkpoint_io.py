@@ -160,8 +160,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
     most = left * min(saves.most_ms_per_step, room)
     low = 0.0 if rarer else min(cost.ms, most) - saves.save_ms / max(wanted, saves.every)
     views, constant = _unseen(saves), _constant(saves)
-    if views or constant:
-        spared = views or constant
+    if spared := views or constant:
         low, most = (part_of * spared * whole for part_of, whole in zip(_LEFT_OUT, (low, most), strict=True))
     notes, numbers = _needless(saves)
     staged = () if saves.stage_ms is None else (milliseconds("stage_ms", saves.stage_ms, "copying what is saved"),)

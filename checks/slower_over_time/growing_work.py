@@ -18,7 +18,7 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
     one = None if isinstance(seen, Missing) or not seen else seen[0]
     if one is None or one.forward_ms < limits.min_share * step.step_ms:
         return None
-    cost = Cost(step, min(one.forward_ms, step.step_ms))
+    cost, end_ms = Cost(step, min(one.forward_ms, step.step_ms)), _in_the_end_ms(evidence, step, one)
     low = OPERATORS[0] * cost.ms
     high = OPERATORS[1] * cost.ms + AROUND_MS[1] * one.ops_per_step
     return Finding(
@@ -33,7 +33,7 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
             Measurement("names", ", ".join(f"`{name}`" for name in one.operators), "text", "the longest of them"),
             Measurement("numbers", one.numbers, "count", "numbers that they read"),
             Measurement("more", one.more, "count", "more with each step"),
-            milliseconds("end_ms", _in_the_end_ms(evidence, step, one), "of the mean step of the whole loop"),
+            milliseconds("end_ms", end_ms, "of the mean step of the whole loop"),
         ),
         location=location(one.at),
         fix=Fix(
@@ -45,7 +45,7 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
         savings=savings(
             step,
             low,
-            max(high, _in_the_end_ms(evidence, step, one)),
+            max(high, end_ms),
             "these operators, timed one by one in the job itself; at most what that comes to over the whole loop",
         ),
     )

@@ -34,16 +34,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_line, "_NAMES", 20)
 
 
-class Sites(UsersFile):
-    """Lines of this file are the user's."""
-
-    def __init__(self) -> None:
-        super().__init__(__file__)
-
-    def number(self, place: tuple[str, int, str, None]) -> int:
-        return place[1]
-
-
 def watched(step: Callable[[Job], object], job: Job | None = None, batches: bool = True) -> dict[str, list[str]]:
     """Operators of the metrics, and those of what nobody reads."""
     return {
@@ -59,7 +49,7 @@ def rows(
     spent = [0] * timeline.PARTS
     spent[timeline.INPUT] = int(batches)
     clock = SimpleNamespace(step=7, stack=PARTS, spent=spent)
-    sites = Sites()
+    sites = UsersFile(__file__)
     window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=UNWATCHED)
     step(job)
     window.open()

@@ -30,16 +30,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_line, "_NAMES", 20)
 
 
-class Sites(UsersFile):
-    """Lines of this file are the user's."""
-
-    def __init__(self) -> None:
-        super().__init__(__file__)
-
-    def number(self, place: tuple[str, int, str, None]) -> int:
-        return place[1]
-
-
 class Job:
     """A head that trains on what is made of its samples."""
 
@@ -69,7 +59,7 @@ def watched(made: Made, job: Job | None = None, by_loader: bool = True) -> Repea
     job = job or Job()
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     loop = SimpleNamespace(timeline=clock, on_batch=None)
-    window = RepeatsWindow(Sites(), loop, compiled=False, evaluation=UNWATCHED)
+    window = RepeatsWindow(UsersFile(__file__), loop, compiled=False, evaluation=UNWATCHED)
     job.learns(made(job, job.batch()))
     window.open()
     try:

@@ -47,7 +47,7 @@ class Between(Repeats):
 
     def __init__(self, sites, loop, lines: "_Clock | None") -> None:
         super().__init__(sites, loop)
-        self.aside = self.samples = None  # what is done there is no training
+        self.aside = self.samples = self.growing = None  # what is done there is no training, and of one step
         self.lines = lines
         self.trains = False
         """An operator has recorded a graph: the step itself has begun, or an evaluation with gradients."""

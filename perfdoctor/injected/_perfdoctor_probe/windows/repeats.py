@@ -131,7 +131,7 @@ class Repeats(TorchDispatchMode):
         self.scores = Scores()
         self.aside: "Aside | None" = Aside(loop.timeline, self.values)
         self.samples: "OfSamples | None" = OfSamples(loop.timeline, self.values)
-        self.growing = Growing(self.values)
+        self.growing: "Growing | None" = Growing(self.values)
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
@@ -284,7 +284,8 @@ class Repeats(TorchDispatchMode):
         else:
             self.passes.reads(args)
             made.spent_ns = took
-            self.growing.ended(made, args, kwargs, result)
+            if self.growing is not None:
+                self.growing.ended(made, args, kwargs, result)
             if call is not None and not self._compare(made, result):
                 call = None
         if made is None or made.first is None:

@@ -24,11 +24,11 @@ def instead(func, args: tuple, result, known) -> "Other | None":
     if not result.is_floating_point():
         return None
     if func is _aten.log.default:
-        return _log_softmax(args, result, known)
+        return _log_softmax(args, known)
     if not all(isinstance(one, torch.Tensor) for one in args[:2]):
         return None
     if func is _aten.div.Tensor:
-        return _softmax(args, result, known) or _normalised(args, result, known)
+        return _softmax(args, known) or _normalised(args, result, known)
     return _sigmoid_weighted(args, result, known) or _gelu(args, result, known) or _normalised(args, result, known)
 
 
@@ -70,7 +70,7 @@ def _gelu(args: tuple, result, known) -> "Other | None":
 # -- softmax
 
 
-def _softmax(args: tuple, result, known) -> "Other | None":
+def _softmax(args: tuple, known) -> "Other | None":
     """Powers over their sum."""
     powers, total = (known(one) for one in args[:2])
     if powers is None or powers.func is not _aten.exp.default or not powers.args or total is None or not total.args:
@@ -82,34 +82,30 @@ def _softmax(args: tuple, result, known) -> "Other | None":
     chain = _chain(args, x, known)
     if chain is None:
         return None
-    dim, made = total.args[1][0], []
-
-    def make():
-        made[:] = [_aten._softmax(x, dim, False)]
-        return made[0]
-
-    def backward(gradient):
-        return _aten._softmax_backward_data(gradient, made[0], dim, x.dtype)
-
-    return Other("softmax", make, chain, result.shape, backward)
+    return _of_rows("softmax", _aten._softmax, _aten._softmax_backward_data, x, total.args[1][0], chain)
 
 
-def _log_softmax(args: tuple, result, known) -> "Other | None":
+def _log_softmax(args: tuple, known) -> "Other | None":
     inner = _behind(args, (_aten._softmax.default,), known)
     x = None if inner is None else inner.args[0]
     chain = None if x is None else _chain(args, x, known)
     if chain is None:
         return None
-    dim, made = inner.args[1], []
+    return _of_rows("log-softmax", _aten._log_softmax, _aten._log_softmax_backward_data, x, inner.args[1], chain)
+
+
+def _of_rows(kind: str, function, gradient_of, x, dim: int, chain: "list[Link]") -> Other:
+    """Either of them, along a dimension; its backward pass reads what it has made."""
+    made: list = []
 
     def make():
-        made[:] = [_aten._log_softmax(x, dim, False)]
+        made[:] = [function(x, dim, False)]
         return made[0]
 
     def backward(gradient):
-        return _aten._log_softmax_backward_data(gradient, made[0], dim, x.dtype)
+        return gradient_of(gradient, made[0], dim, x.dtype)
 
-    return Other("log-softmax", make, chain, result.shape, backward)
+    return Other(kind, make, chain, x.shape, backward)
 
 
 # -- normalisations
@@ -127,7 +123,7 @@ def _normalised(args: tuple, result, known) -> "Other | None":
         return None
     weights: list = []
     chain = _chain(args, x, known, weights)
-    if chain is None or len(chain) < 3 or any(list(one.shape) != sizes for one in weights[:1]) or len(weights) > 1:
+    if chain is None or len(chain) < 3 or [list(one.shape) for one in weights] not in ([], [sizes]):
         return None
     spread = next((one for one in chain if one.func in _SPREADS), None)
     is_sample = spread is not None and spread.kwargs.get("correction", 1) != 0
