@@ -91,6 +91,14 @@ REWRITINGS = {
         "Keep the matrix by rows.",
         "adjacency = adjacency.coalesce().to_sparse_csr()  # once, before the loop\nout = adjacency @ x",
     ),
+    "integers": Rewriting(
+        "PD10.integer-product",
+        "this line multiplies matrices of integers, {shape} numbers",
+        "no library of linear algebra does that; of floating-point numbers that hold each sum exactly it is faster",
+        "Multiply floating-point numbers; convert back where integers are asked for.",
+        "counts = a.float() @ b.float()  # not a.long() @ b.long(); exact below 2**24, with a.double() below 2**53",
+        "None while sums stay below that: the same numbers.",
+    ),
     "transform": Rewriting(
         "PD10.transform-length",
         "Fourier transforms of {shape} numbers, a length with a large prime factor",

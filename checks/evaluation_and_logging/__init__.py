@@ -103,7 +103,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         findings += [
             small_batches(evidence, step, evaluations, limits),
             sample_by_sample(step, evaluations, limits),
-            outputs_kept(step, evaluations, limits),
+            outputs_kept(evidence, step, evaluations, limits),
             too_often(evidence, step, evaluations, limits),
         ]
         numbers.append(share("evaluation_share", evaluations.share, "of the loop, evaluating"))

@@ -12,8 +12,9 @@ from perfdoctor.api.findings import (
     savings,
     severity,
 )
-from perfdoctor.api.quantities import Evaluations, Step
+from perfdoctor.api.quantities import Evaluations, Evidence, Step
 
+from .._shared.lines import told_trainer
 from .evaluating import part_of, whole_ms
 from .limits import Limits
 
@@ -22,7 +23,7 @@ _SAVED = (0.8, 1.3)
 all of them, and fresh memory for the rest of the evaluation, are not timed here."""
 
 
-def outputs_kept(step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
+def outputs_kept(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits) -> Finding | None:
     """At most one."""
     kept = seen.collected
     if kept is None or seen.every_steps <= 0:
@@ -46,7 +47,7 @@ def outputs_kept(step: Step, seen: Evaluations, limits: Limits) -> Finding | Non
             Measurement("batches", round(seen.batches), "count", "batches of an evaluation"),
             Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
         ),
-        location=location(kept.at),
+        location=location(told_trainer(evidence.job, kept.at, "compute_metrics")),
         fix=Fix(
             text="Keep what the metrics need of each batch, not scores of all classes or hidden states.",
             code="def classes(logits, labels):\n"

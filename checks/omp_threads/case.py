@@ -8,6 +8,8 @@ from perfdoctor.api.causes import SIGNS, ThreadGain
 from perfdoctor.api.findings import Fix, Measurement, milliseconds, share
 from perfdoctor.api.quantities import Evidence, Lack, Missing, Step, Threads
 
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -62,6 +64,11 @@ class Case:
         if isinstance(host, Missing) or isinstance(host.throttled_share, Missing):
             return 0.0
         return host.throttled_share
+
+    @property
+    def binding(self) -> tuple[str, ...]:
+        """Variables that bind the thread that imports torch to some CPUs."""
+        return tuple(name for name in _BINDING if self.threads.variable(name))
 
     def shared(self) -> tuple[Measurement, ...]:
         gain = self.gain

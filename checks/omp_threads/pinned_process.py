@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location
+from perfdoctor.api.quantities import Missing
 
 from .case import Case
 
@@ -18,15 +19,21 @@ def pinned_process(case: Case) -> Finding | None:
         return None
     parts = case.step.parts
     cost = Cost(case.step, parts.forward + parts.backward)
-    divided = (1 - threads.affinity_cpus / more) * cost.ms
-    if _MORE[0] * divided < case.limits.min_share * case.step.step_ms:
+    crowded = 0.0 if isinstance(case.gain, Missing) else min(case.gain.lost_ms, cost.ms)
+    divided = (1 - threads.affinity_cpus / more) * (cost.ms - crowded)
+    if crowded + _MORE[0] * divided < case.limits.min_share * case.step.step_ms:
         return None
+    inherited = (
+        "torch makes no more threads than that"
+        if threads.intra_op <= threads.affinity_cpus
+        else ("so may torch's {threads:thread}, which wait for each other")
+    )
     return Finding(
         id="PD13.pinned-process",
         severity=cost.severity(case.limits.min_share, case.limits.error_share),
         confidence=Confidence.MEDIUM,
         message="training keeps to {pinned:CPU} of the {launch} that it started with; {idle:CPU idles|CPUs idle}",
-        reasoning="the thread that trains may run on {pinned:CPU}: torch makes no more threads than that, and threads "
+        reasoning=f"the thread that trains may run on {{pinned:CPU}}: {inherited}, and threads "
         "that it starts inherit it; forward and backward passes take {cost_ms} so",
         evidence=(
             Measurement("pinned", threads.affinity_cpus, "count", "CPUs that the training thread may use"),
@@ -35,14 +42,27 @@ def pinned_process(case: Case) -> Finding | None:
             *case.shared(),
         ),
         location=location(threads.pinned_at),
-        fix=Fix(
-            text="Pin the helper in its own thread or process, and leave the training thread its CPUs.",
-            code="def work():\n    os.sched_setaffinity(0, [core])  # of the thread that runs this\n    ...\n\n"
-            "threading.Thread(target=work).start()",
-            risk="Whoever else was to have these CPUs shares them with training.",
-        ),
+        fix=_fix(case),
         savings=cost.savings(
-            (_MORE[0] * divided / cost.ms, _MORE[1] * divided / cost.ms),
-            "the passes, divided among the CPUs that were idle; not timed, since the job may not use them",
+            ((crowded + _MORE[0] * divided) / cost.ms, (crowded + _MORE[1] * divided) / cost.ms),
+            "the passes, as timed with fewer threads where that is faster, divided among the CPUs that were idle; that "
+            "is not timed, since the job may not use them",
         ),
+    )
+
+
+def _fix(case: Case) -> Fix:
+    if case.binding:
+        return Fix(
+            text=f"Drop {' and '.join(case.binding)}: the first thread is bound by it when torch is imported, and with "
+            "it all that it starts.",
+            code=f"unset {' '.join(case.binding)}",
+            language="bash",
+            risk="Whoever else was to have these CPUs shares them with training.",
+        )
+    return Fix(
+        text="Pin the helper in its own thread or process, and leave the training thread its CPUs.",
+        code="def work():\n    os.sched_setaffinity(0, [core])  # of the thread that runs this\n    ...\n\n"
+        "threading.Thread(target=work).start()",
+        risk="Whoever else was to have these CPUs shares them with training.",
     )

@@ -8,15 +8,12 @@ from perfdoctor.api.quantities import Loader, Missing
 
 from .case import Case
 
-_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-
 
 def pinned_workers(case: Case, loader: Loader) -> Finding | None:
     """By the whole wait for its batches."""
     workers, limits = loader.worker_threads, case.limits
-    binding = [name for name in _BINDING if case.threads.variable(name)]
     wait = Cost(case.step, own_wait_ms(case.evidence, case.step, loader))
-    if isinstance(workers, Missing) or not binding or not are_bound(case.evidence, loader):
+    if isinstance(workers, Missing) or not case.binding or not are_bound(case.evidence, loader):
         return None
     if wait.share < limits.min_share:
         return None
@@ -31,7 +28,7 @@ def pinned_workers(case: Case, loader: Loader) -> Finding | None:
             Measurement("workers", loader.num_workers, "count", "workers"),
             Measurement("cpus", workers.affinity_cpus, "count", "CPUs a worker may use"),
             milliseconds("wait_ms", wait.ms, "wait for data per step"),
-            Measurement("binding", ", ".join(binding), "text", "variables that bind"),
+            Measurement("binding", ", ".join(case.binding), "text", "variables that bind"),
         ),
         location=location(loader.site),
         fix=Fix(

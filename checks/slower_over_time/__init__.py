@@ -77,8 +77,9 @@ from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
 from .outside import slowing
 from .repeated_hooks import repeated_hooks
+from .wrapped import growing_wrappers
 
-_CAUSES = (growing_graph, growing_hooks, growing_object, slower_loader, slowing)
+_CAUSES = (growing_graph, growing_hooks, growing_wrappers, growing_object, slower_loader, slowing)
 """In this order: a loader that is slower because of what the training process keeps has a name for it, and what is kept
 may be why the machine swaps."""
 

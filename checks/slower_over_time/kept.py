@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds
-from perfdoctor.api.quantities import GrowingContainer, GrowingHooks, GrowingLine, GrowingTensor, Trend
+from perfdoctor.api.quantities import GrowingContainer, GrowingHooks, GrowingLine, GrowingTensor, Site, Trend
 
 from .growth import MOST, Case, line_measured
 
@@ -69,10 +69,13 @@ def growing_object(case: Case) -> Finding | None:
 
 def lines_of(kept: GrowingContainer | GrowingHooks | GrowingTensor, lines: Sequence[GrowingLine]) -> list[GrowingLine]:
     """Those that name it, and those of functions that it is given to."""
-    places = {(site.file, site.line) for site in kept.uses}
-    return [
-        line for line in lines if (line.site.file, line.site.line) in places or line.site.function in kept.passed_to
-    ]
+    return lines_in(kept.uses, lines, kept.passed_to)
+
+
+def lines_in(places: Sequence[Site], lines: Sequence[GrowingLine], functions: Sequence[str] = ()) -> list[GrowingLine]:
+    """Those at these places, and those of functions with these names."""
+    known = {(site.file, site.line) for site in places}
+    return [line for line in lines if (line.site.file, line.site.line) in known or line.site.function in functions]
 
 
 def container_measured(container: GrowingContainer) -> tuple[Measurement, ...]:

@@ -149,21 +149,26 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         held_out=held_out,
         is_sure=not held_out or (followed is not None and not followed.trained_on),
         by_sample=by_sample(process, _samples(process, [loader])),
-        collected=None if held_out else collected(process, found.evaluations),
+        collected=None if held_out else collected(process, found.evaluations["step"], typical["step"]),
     )
 
 
-def collected(process: ProcessRecording, evaluations: Columns) -> CollectedOutputs | None:
-    """What a trainer keeps of the outputs in each of these evaluations; None where none is known to."""
-    calls = [call for call in process.calls if call.kind == "collected"]
+def collected(process: ProcessRecording, evaluations: Ints, typical: Ints) -> CollectedOutputs | None:
+    """What a trainer keeps of the outputs in each of the `typical` evaluations, by their steps and those of all; None
+    where none is known to."""
+    calls = []
+    for call in process.calls:
+        before = evaluations[evaluations < call.step]  # it is written after the step that it was in
+        if call.kind == "collected" and before.size and before[-1] in typical:
+            calls.append(call)
     ms = sum(call.us for call in calls) / 1000
     if not calls or ms <= 0:
         return None
     dearest = max(calls, key=lambda call: call.us)
     return CollectedOutputs(
         at=dearest.site or NO_LINE,
-        ms=ms / len(evaluations),
-        bytes=sum(call.bytes for call in calls) / len(evaluations),
+        ms=ms / len(typical),
+        bytes=sum(call.bytes for call in calls) / len(typical),
     )
 
 

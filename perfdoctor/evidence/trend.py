@@ -45,6 +45,7 @@ def build(
         process.planned.steps if process.planned is not None else 0,
         kept.hooks if kept is not None else (),
         _repeated_hooks(process, steps),
+        kept.wrapped if kept is not None else (),
     )
 
 

@@ -108,6 +108,24 @@ class AlikeHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A function or an object around another one of its kind, around another one: more layers at each of the last three
+    censuses, or more."""
+
+    name: str
+    """What makes a layer: the function that returns it, or its class."""
+    is_dataset: bool
+    layers: int
+    """At the last census."""
+    per_step: float
+    """That it gains."""
+    site: Site | None
+    """The line that wraps it, by the source."""
+    uses: tuple[Site, ...] = ()
+    """The layer's own lines, where they are the user's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Growth:
     """The last census in which something had grown."""
 
@@ -122,6 +140,8 @@ class Growth:
     """Those that gain most first."""
     alike_hooks: tuple[AlikeHooks, ...] = ()
     """Those that are there most often first."""
+    wrapped: tuple[Wrapped, ...] = ()
+    """The deepest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ KINDS = {
     "by-rows": "PD10.sparse-by-coordinates",
     "transform": "PD10.transform-length",
     "messages": "PD10.scattered-sums",
+    "integers": "PD10.integer-product",
     "unfolded": "PD10.unfolded-convolution",
     "indexed": "PD10.picked-by-index",
     **dict.fromkeys(("layer-norm", "gelu", "silu", "softmax", "log-softmax"), "PD10.function-by-hand"),

@@ -8,17 +8,21 @@ from ill_runs.growth import (
     BANK,
     CARRY_LINE,
     CAT_LINE,
+    CHECKED,
     HISTORY,
     ITEM_LINE,
     MEAN_LINE,
+    POOLED,
     REGISTER_LINE,
     STATE,
     TAPS,
+    WRAP_LINE,
     deeper_graph,
     growing,
     growing_file,
     growing_hooks,
     growing_tensor,
+    growing_wrappers,
     repeated_hooks,
     slowed,
     slower_loader,
@@ -255,6 +259,29 @@ def test_hooks_whose_line_is_nobodys_are_found_where_they_are_called() -> None:
     finding = _found(growing_hooks(with_(TAPS, site=None, uses=(call.site,), passed_to=()), lines=(call,)))
     assert finding.id == "PD15.growing-hooks"
     assert finding.location is not None and finding.location.line == call.site.line
+
+
+def test_layers_that_pile_up_are_found_with_the_line_that_wraps() -> None:
+    finding = _found(growing_wrappers())
+    assert finding.id == "PD15.growing-wrappers" and finding.severity is Severity.ERROR
+    assert finding.location is not None and finding.location.line == WRAP_LINE.line
+    assert number(finding, "layers") == 40 and "checked(original)" in finding.fix.code
+
+
+def test_layers_whose_own_lines_take_no_longer_are_not_to_blame() -> None:
+    elsewhere = GrowingLine(MEAN_LINE, "other", 0.2, 20.0, 0.9)
+    assert _examined(growing_wrappers(lines=(elsewhere,))).kind is OutcomeKind.CANNOT_TELL
+    assert _examined(growing_wrappers(POOLED)).kind is OutcomeKind.CANNOT_TELL
+
+
+def test_a_data_set_made_of_one_of_its_kind_is_named_where_it_is_made() -> None:
+    evidence = slower_loader()
+    assert isinstance(evidence.growth, StepGrowth) and evidence.growth.batches is not None
+    nested = with_(evidence.growth.batches, lines=(), containers=())
+    finding = _found(slower_loader(nested, wrapped=(CHECKED, POOLED)))
+    assert finding.id == "PD15.slower-loader" and number(finding, "layers") == 30
+    assert finding.location is not None and finding.location.line == WRAP_LINE.line
+    assert "ConcatDataset(parts)" in finding.fix.code
 
 
 def test_the_same_hook_several_times_is_told_before_steps_are_surely_longer() -> None:

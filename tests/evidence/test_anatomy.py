@@ -44,9 +44,10 @@ def evaluated(directory: Path, *records: dict[str, Any]) -> Evaluations | Missin
     return evaluation.build(recording, anatomy.build(recording, steady.select(recording), RunFacts()))
 
 
-def test_what_a_trainer_keeps_is_told_of_each_evaluation(tmp_path: Path) -> None:
-    kept = {"k": "call", "kind": "collected", "site": 3, "count": 16, "bytes": 8_000_000, "step": 60}
-    rows = [evaluations([30, 60], 80 * MS), site(3, 70), {**kept, "us": 30 * MS}, {**kept, "us": 10 * MS}]
+def test_what_a_trainer_keeps_is_told_of_an_evaluation_that_has_not_to_warm_up(tmp_path: Path) -> None:
+    kept = {"k": "call", "kind": "collected", "site": 3, "count": 16, "bytes": 8_000_000}
+    first, second = {**kept, "step": 31, "us": 70 * MS}, {**kept, "step": 61, "us": 20 * MS}
+    rows = [evaluations([30, 60], 80 * MS), site(3, 70), first, second]
     loaders = [loader(TRAINING), loader(VALIDATION)]
     seen = evaluated(tmp_path, *loaders, trained(90), steps(walls(90, s30=80 * MS, s60=80 * MS), 90), *rows)
     assert isinstance(seen, Evaluations) and seen.collected is not None

@@ -48,6 +48,12 @@ def test_what_is_no_cycle(rows: list[Row]) -> None:
     assert _found(rows) is None
 
 
+def test_one_of_its_long_steps_may_begin_an_epoch() -> None:
+    """Batches of 16 steps an epoch, and a look at memory in every fourth step."""
+    rows = [(9000 if step % 4 == 0 else 1000, 1, step % 16 == 0) for step in range(1, 25)]
+    assert _found(rows) == {"at": 23, "length": 4}
+
+
 def test_rows_may_come_a_few_at_a_time_and_are_told_once() -> None:
     cycles, rows = Cycles(), _cycles(ACTING, 5)
     told = [cycles.look(first, rows[first : first + 7]) for first in range(0, len(rows), 7)]

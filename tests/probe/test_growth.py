@@ -117,6 +117,22 @@ def test_hooks_that_are_the_same_are_told_from_those_that_are_functions_of_their
     assert line_of(gradient.site) == "weight.register_hook(note)" and line_of(gradient.function).startswith("def note")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_dataset", "line", "uses"),
+    [
+        ("louder", False, "shout = louder(shout)", ["return function(x) + 1"]),
+        ("ConcatDataset", True, "pool = ConcatDataset([pool, TensorDataset(x)])", []),
+    ],
+)
+def test_what_is_wrapped_again_and_again_is_named_with_the_line_that_does(
+    kept: Observed, name: str, is_dataset: bool, line: str, uses: list[str]
+) -> None:
+    assert kept.rank.growth is not None
+    found = {wrapped.name: wrapped for wrapped in kept.rank.growth.wrapped}[name]
+    assert found.is_dataset == is_dataset and found.per_step == pytest.approx(1.0)
+    assert line_of(found.site) == line and [line_of(site) for site in found.uses] == uses
+
+
 def test_lines_are_timed_once_more_after_something_has_grown(kept: Observed) -> None:
     first, later = kept.rank.code_lines, kept.rank.later_lines
     assert isinstance(first, LinesWindow) and isinstance(later, LinesWindow)

@@ -54,6 +54,21 @@ def test_a_teacher_in_training_mode_that_nobody_updates_is_idle(models):
     assert not rows["Linear"]["idle"]
 
 
+def test_a_copy_that_is_made_with_an_optimizer_of_its_own_while_one_looks_learns(models):
+    """As for each home of a federated round, or each fold."""
+    student, *_ = models
+    kept = []
+
+    def fitted():
+        yield student, torch.ones(1, 4)
+        for _ in range(2):
+            copy = Teacher(4, 2)
+            kept.append((copy, torch.optim.SGD(copy.parameters(), 0.1)))
+            yield copy, torch.ones(1, 4)
+
+    assert not summary(fitted())["Teacher"]["idle"]
+
+
 def test_a_model_of_another_optimizer_learns(models):
     student, teacher, optimizer = models
     other = torch.optim.Adam(teacher.parameters(), 0.1)

@@ -14,6 +14,7 @@ from ...recording.growth import GrowingContainer as GrowingContainer
 from ...recording.growth import GrowingGraph as GrowingGraph
 from ...recording.growth import GrowingHooks as GrowingHooks
 from ...recording.growth import GrowingTensor as GrowingTensor
+from ...recording.growth import Wrapped as Wrapped
 from ...recording.host import GpuProcess as GpuProcess
 from ...recording.layers import *
 from ...recording.libraries import *

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing, Site
-from ...recording.growth import AlikeHooks, GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor
+from ...recording.growth import AlikeHooks, GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor, Wrapped
 from .step import Parts
 
 
@@ -123,3 +123,5 @@ class StepGrowth:
     """That pile up."""
     repeated_hooks: tuple[RepeatedHooks, ...] = ()
     """The dearest first."""
+    wrapped: tuple[Wrapped, ...] = ()
+    """Again and again, the deepest first."""

@@ -16,7 +16,7 @@ _WORDS = {
     "transformers": (
         "gradient_accumulation_steps per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size "
         "eval_steps eval_strategy save_steps save_strategy debug train_sampling_strategy group_by_length "
-        "gradient_checkpointing full_determinism"
+        "gradient_checkpointing full_determinism compute_metrics"
     ).split(),
     "accelerate": ["gradient_accumulation_steps"],
 }

@@ -22,6 +22,7 @@ from perfdoctor.evidence.model import (
     Slowing,
     StepGrowth,
     Trend,
+    Wrapped,
 )
 
 from .checkpoints import checkpoints
@@ -45,6 +46,11 @@ BANK = GrowingTensor("bank", 4_000_000, 10_000, CAT_LINE, (CAT_LINE, FAR_LINE))
 HOOK_LINE = Site("loss.py", 8, "hook")
 REGISTER_LINE = Site("loss.py", 20, "activations")
 TAPS = GrowingHooks("register_forward_hook", "criterion.net.0", 4, 3_200, 8.0, REGISTER_LINE, (), ("hook",))
+
+CHECK_LINE = Site("train.py", 9, "call")
+WRAP_LINE = Site("train.py", 18, "guard")
+CHECKED = Wrapped("checked", False, 40, 0.1, WRAP_LINE, (CHECK_LINE,))
+POOLED = Wrapped("ConcatDataset", True, 30, 0.1, WRAP_LINE)
 
 
 def trend(gained: Parts, **changes: Any) -> Trend:
@@ -128,6 +134,14 @@ def growing_hooks(hooks: GrowingHooks = TAPS, **changes: Any) -> Evidence:
     """Hooks that are registered anew in every step: their own line takes 20 ms more in the end."""
     line = GrowingLine(HOOK_LINE, "forward", 0.1, 18.0, 0.9)
     found = StepGrowth(trend(Parts(forward=20.0)), lines=(line,), hooks=(hooks,))
+    parts = Parts(input_wait=0.3, forward=18.0, backward=10.0, optimizer=2.0, other=0.2)
+    return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def growing_wrappers(wrapped: Wrapped = CHECKED, **changes: Any) -> Evidence:
+    """A method that each epoch wraps anew: the wrapper's own line takes 20 ms more in the end."""
+    line = GrowingLine(CHECK_LINE, "forward", 0.1, 18.0, 0.9)
+    found = StepGrowth(trend(Parts(forward=20.0)), lines=(line,), wrapped=(wrapped,))
     parts = Parts(input_wait=0.3, forward=18.0, backward=10.0, optimizer=2.0, other=0.2)
     return with_(healthy(), step=step(parts), growth=with_(found, **changes))
 

@@ -64,7 +64,7 @@ class Cycles:
         length = latest[1] - latest[0]
         if not 1 < length <= _LONGEST or any(later - one != length for one, later in pairwise(latest)):
             return None
-        if any(seen[index][2] for index in latest):
+        if all(seen[index][2] for index in latest):  # one of them may begin an epoch all the same
             return None
         whole = sum(wall for wall, _, _ in seen[latest[0] : latest[-1]])
         if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:

@@ -7,8 +7,15 @@ _LARGEST_FILE = 1 << 20
 """Bytes: larger ones were not written by hand."""
 _MOST_USES = 20
 _KEYS = r"(?:\s*\[[^\]\n]*\])*"
-_ADDS = _KEYS + r"\s*(?:\.(?:append|appendleft|extend|extendleft|add|insert|update|setdefault)\(|(?:\+|\|)=)"
 _SETS = r"(?:\s*\[[^\]\n]*\])+\s*=(?!=)"
+_ADDS = {
+    set: _KEYS + r"\s*(?:\.(?:add|update)\(|\|=)",
+    list: _KEYS + r"\s*(?:\.(?:append|extend|insert)\(|\+=)",
+}
+"""By kind of container: a class may have a list in one mode and a set in another."""
+_ADDS_ANYHOW = _KEYS + (
+    r"\s*(?:\.(?:append|appendleft|extend|extendleft|add|insert|update|setdefault)\(|(?:\+|\|)=)|" + _SETS
+)
 _REBINDS = r"\s*(?:[-+*]?=(?!=)|:\s*[\w.]+\s*=)"
 _LONGEST = 20
 """Lines of a statement."""
@@ -29,7 +36,7 @@ class GrowingLines:
     def grows(self, held) -> int:
         """Where something is added to a container; -1 where no line says so."""
         word = _pattern(held.word)
-        return self._first(held, re.compile(f"{word}(?:{_ADDS}|{_SETS})"))
+        return self._first(held, re.compile(f"{word}(?:{_ADDS.get(type(held.one), _ADDS_ANYHOW)})"))
 
     def sets(self, held) -> int:
         """Where a variable or an attribute gets a new value; -1 where no line says so."""
@@ -77,6 +84,18 @@ class GrowingLines:
             for number, line in reversed(list(enumerate(self._lines(file), 1))):
                 if calls.search(line):
                     return self._place(file, number)
+        return -1
+
+    def wraps(self, held, maker: str) -> int:
+        """Where `maker` is called, with what its result is assigned to if there is such a line; -1 where none says
+        so."""
+        calls = re.compile(rf"(?<!def )(?<!class )\b{maker}\s*\(")
+        around_itself = re.compile(rf"(?<![\w.])([\w.]+)\s*=(?!=).*\b{maker}\s*\(.*(?<![\w.])\1\b")
+        for statement in (around_itself, calls):
+            for file in held.files:
+                for number, line in reversed(list(enumerate(self._lines(file), 1))):
+                    if statement.search(line):
+                        return self._place(file, number)
         return -1
 
     def around_hooks(self, held, function) -> "tuple[list[int], list[str]]":

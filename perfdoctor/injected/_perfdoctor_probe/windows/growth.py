@@ -1,10 +1,10 @@
-"""What the job keeps more and more of: containers that get longer, hooks that pile up, tensors that get larger and
-autograd graphs that get deeper, by name.
+"""What the job keeps more and more of: containers that get longer, hooks that pile up, tensors that get larger,
+autograd graphs that get deeper and what is wrapped anew, by name.
 
-A census counts all three (`holdings`), about 45 ms at most; each comes after as many steps again as there were before,
-so that there are few. What has grown from one to the next twice, the same object or another one by the same name, is
-told, with the line that makes it grow. Then the lines of a step are timed once more, to be compared with those of the
-line window; so are those of steps that get longer, whatever grows.
+A census counts all of these (`holdings`), about 45 ms at most; each comes after as many steps again as there were
+before, so that there are few. What has grown from one to the next twice, the same object or another one by the same
+name, is told, with the line that makes it grow. Then the lines of a step are timed once more, to be compared with those
+of the line window; so are those of steps that get longer, whatever grows.
 """
 
 import gc
@@ -15,7 +15,7 @@ from itertools import islice
 
 import torch
 
-from . import growing_hooks, tensor_sizes
+from . import growing_hooks, nesting, tensor_sizes
 from .growing_hooks import are_hooks
 from .growing_lines import GrowingLines
 from .holdings import Holdings
@@ -25,6 +25,8 @@ FIRST_STEP = 16
 """Before it, what a loop keeps (averages, an optimizer's state) may not be complete."""
 _LEAST_STEPS = 8
 """Between two censuses."""
+_RISES = 2
+"""From one census to the next, in a row."""
 _LEAST_PER_STEP = 0.05
 """Elements, or nodes of a graph: what gains one in 20 steps is no part of the step."""
 _TOLD = 6
@@ -71,7 +73,7 @@ class _Trend:
 
     @property
     def grows(self) -> bool:
-        return self.rises >= 2 and self.per_step >= _LEAST_PER_STEP
+        return self.rises >= _RISES and self.per_step >= _LEAST_PER_STEP
 
 
 class Growth:
@@ -88,6 +90,7 @@ class Growth:
         self.lengths: "dict[int, _Trend]" = {}
         self.graphs: "dict[str, _Trend]" = {}
         self.sizes: "dict[str, _Trend]" = {}
+        self.layers: "dict[object, _Trend]" = {}
         self.newest = _UNNUMBERED
         """Number of the newest node at the last census: a graph without an older one is of later steps alone, such as
         that of a sequence which is longer."""
@@ -144,15 +147,25 @@ class Growth:
         }
         self.newest = max((newest for *_, newest in nodes.values()), default=self.newest)
         larger = self._larger(held, step)
+        self.layers = {
+            kind: _next(self.layers.get(kind), nesting.maker(one.one), step, one.layers)
+            for kind, one in held.nested.items()
+        }
         self.step = step
         every = ((trend, held.containers[number]) for number, trend in self.lengths.items())
         grown = [(trend, one) for trend, one in every if trend.grows or _piles_up(trend, one)]
         deeper = [(trend, nodes[path][0]) for path, trend in self.graphs.items() if trend.grows]
         lines = GrowingLines(self.sites)
         alike = growing_hooks.alike(held.containers.values(), self.lengths, lines)
-        if grown or deeper or larger or alike:
-            self._record(grown, deeper, larger, alike, lines)
-        return bool(grown or deeper or larger or alike)
+        wrapped = [
+            (trend, held.nested[kind])
+            for kind, trend in self.layers.items()
+            if trend.rises >= _RISES and trend.size >= nesting.LEAST
+        ]
+        some = bool(grown or deeper or larger or alike or wrapped)
+        if some:
+            self._record(grown, deeper, larger, alike, wrapped, lines)
+        return some
 
     def _larger(self, held: Holdings, step: int) -> list:
         """Tensors and arrays that grow, and carry on what they held."""
@@ -171,12 +184,14 @@ class Growth:
                 if not carried and not (spread and tensor_sizes.holds(one.one, now.spread)):
                     now.rises = 1
                 now.ends, now.spread = ends, spread
-            if now.rises >= 2 and now.per_step >= _LEAST_BYTES:
+            if now.rises >= _RISES and now.per_step >= _LEAST_BYTES:
                 found.append((now, one))
         self.sizes = sizes
         return found
 
-    def _record(self, grown: list, deeper: list, larger: list, alike: "list[dict]", lines: GrowingLines) -> None:
+    def _record(
+        self, grown: list, deeper: list, larger: list, alike: "list[dict]", wrapped: list, lines: GrowingLines
+    ) -> None:
         hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
         for one in (*hooks, *alike):
             one["name"] = _MODULE_PART.sub(r".\1", one["name"])
@@ -233,6 +248,7 @@ class Growth:
             larger_tensors=tensors,
             hooks=hooks,
             alike_hooks=alike,
+            wrapped=nesting.told(wrapped, lines),
         )
 
 

@@ -11,7 +11,7 @@ import types
 
 import torch
 
-from . import growing_hooks
+from . import growing_hooks, nesting
 from .tensor_sizes import array_type
 
 _OPTIMIZED = 1
@@ -59,7 +59,7 @@ def asks_for_locals(code) -> bool:
 class Held:
     """An object, how a name leads to it, and the code where the name is."""
 
-    __slots__ = ("files", "length", "of_tensor", "one", "path", "word")
+    __slots__ = ("above", "files", "layers", "length", "of_tensor", "one", "path", "word")
 
     def __init__(self, one, path: str, word: str, files: tuple, length: int = 0, of_tensor: bool = False) -> None:
         self.one = one
@@ -72,6 +72,10 @@ class Held:
         self.length = length
         self.of_tensor = of_tensor
         """Whether a tensor keeps it, among its hooks."""
+        self.above: "Held | None" = None
+        """What led to it; None for what a name is given to."""
+        self.layers = 0
+        """Of its kind around it, once it is met; see `nesting`."""
 
 
 class Holdings:
@@ -83,6 +87,8 @@ class Holdings:
         self.tensors: "dict[int, Held]" = {}
         self.arrays: "dict[int, Held]" = {}
         self.array = array_type()
+        self.nested: "dict[object, Held]" = {}
+        """By what makes layers alike, the innermost one of several."""
         self.met: "dict[int, object]" = {}
         self.kinds: "dict[int, tuple]" = {}
         self.modules = self._modules()
@@ -95,9 +101,20 @@ class Holdings:
             for held in reached:
                 if id(held.one) not in self.met and len(self.met) < _MOST:
                     self.met[id(held.one)] = held.one
-                    further += self._children(held)
+                    self._count_layers(held)
+                    children = self._children(held)
+                    for child in children:
+                        child.above = held
+                    further += children
             reached = further
         return self
+
+    def _count_layers(self, held: Held) -> None:
+        held.layers = nesting.layers(held)
+        if held.layers > 1:
+            kind = nesting.of(held.one)
+            if kind not in self.nested or held.layers > self.nested[kind].layers:
+                self.nested[kind] = held
 
     # -- where names are ----------------------------------------------------------------------------------
 

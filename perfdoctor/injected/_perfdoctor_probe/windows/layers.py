@@ -26,6 +26,8 @@ from .in_parts import InParts
 from .repeated_rows import RepeatedRows
 from .siblings import Families, Siblings
 
+_MOST_SEARCHES = 4
+"""Of a window: one takes 10 ms where Python keeps track of 100,000 objects."""
 _KEPT = 40
 """Layers kept, the largest by time."""
 RANGE = records.LAYER_RANGE
@@ -85,8 +87,8 @@ class Layers:
         self.updated = updated(self.optimizers)
         """Ids of parameters that an optimizer updates."""
         self.known_idle: "dict[int, bool]" = {}
-        self.searched = False
-        """Whether these are all optimizers."""
+        self.searches = 0
+        """For all optimizers: each copy of a model that a step makes may have one of its own."""
         self.idle = False
         """Whether the outermost module under way has parameters that want gradients, and no optimizer updates them."""
         self.calls: "dict[int, int]" = {}
@@ -211,8 +213,8 @@ class Layers:
 
     def _search(self) -> None:
         """For all other optimizers."""
-        if not self.searched:
-            self.searched = True
+        if self.searches < _MOST_SEARCHES:
+            self.searches += 1
             self.optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
             self.updated |= updated(self.optimizers)
 

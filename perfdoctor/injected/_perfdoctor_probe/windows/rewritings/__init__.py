@@ -9,6 +9,7 @@ import torch
 
 from . import (
     by_hand,
+    integers,
     kinds,
     lookups,
     matrices,
@@ -56,7 +57,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
     if func in PRODUCTS:
         return (
-            matrices.in_another_order(func, args, known)
+            integers.in_floating_point(args)
+            or matrices.in_another_order(func, args, known)
             or systems.solved_at_once(args, known)
             or kinds.by_kind(args, known)
             or unfolds.convolved(args, known)
