@@ -56,8 +56,11 @@ def padded(case: Case) -> Finding | None:
 
 
 def _place(case: Case) -> Site | Missing | None:
-    """Where batches are padded: the dearest line of the user's `collate_fn`, or of what comes before it."""
-    loader = case.loader
+    """Where padding is asked of a library; else where batches are padded: the dearest line of the user's `collate_fn`,
+    or of what comes before it."""
+    loader, asked = case.loader, case.evidence.job.option("pad_to_multiple_of", "padding")
+    if asked is not None:
+        return asked
     if loader is None or isinstance(loader.maker, Missing):
         return case.place if loader is None else loader.site
     lines = () if isinstance(case.evidence.code_lines, Missing) else case.evidence.code_lines

@@ -96,8 +96,12 @@ def _saved(together: Communication, reason: str) -> tuple[float, float]:
 
 
 def _line(evidence: Evidence, reason: str) -> Site | Missing | None:
-    """Of the late rank's code: what takes longest in the part to blame, or makes the loader whose batches differ."""
+    """Of the late rank's code: what takes longest in the part to blame, or makes the loader whose batches differ; where
+    passes take longer on data that the job cuts into a part for each rank, the line that does."""
     loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
+    shard = evidence.job.option("shard")
+    if shard is not None and reason in (*_PASSES, "data-size"):
+        return shard
     if reason == "data-size":
         return loaders[0].site if loaders else None
     lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines

@@ -63,6 +63,7 @@ from .cuda_allocator import cuda_allocator, emptied_cache
 from .device_allocations import in_trace
 from .gradients import grad_in_evaluation, unused_gradients
 from .limits import Limits
+from .trimmed import memory_trimmed
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -78,8 +79,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     fault_ns = evidence.machine.page_fault_ns
     faults_ms = page_faults_ms(evidence)
     shared = _shared(memory, faults_ms, step)
+    trimmed = memory_trimmed(evidence, memory, step, faults_ms, limits)
     findings = present(
-        allocator_churn(evidence, memory, step, faults_ms, limits),
+        trimmed or allocator_churn(evidence, memory, step, faults_ms, limits),
         *(emptied_cache(call, step, limits) for call in memory.empty_cache),
         grad_in_evaluation(evidence, memory, step, limits),
         unused_gradients(evidence, step, limits),

@@ -19,7 +19,7 @@ from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Site, Step
 
 from .limits import Limits
 
-_MOST_PER_FAULT = 1.6
+MOST_PER_FAULT = 1.6
 """A fault's true timing over the measured first touch, at most: unmapping, TLB and cache misses come on top; from a
 step where faults took 43 % of the time and 1.77x was gained. Perhaps nothing is gained: where blocks come to lie is
 drawn anew for each launch, and with it whether they are given back. Of 20 programs with many faults in the launch that
@@ -50,7 +50,7 @@ def allocator_churn(
         return None
     faults_ms *= _of_operators(evidence, memory, step)
     # Faults cannot take longer than the kernel worked; its other work is not theirs.
-    ceiling = min(memory.system_cpu_ms, _MOST_PER_FAULT * faults_ms, step.step_ms)
+    ceiling = min(memory.system_cpu_ms, MOST_PER_FAULT * faults_ms, step.step_ms)
     cost = Cost(step, min(memory.system_cpu_ms, faults_ms))
     if ceiling < limits.churn_share * step.step_ms:
         return None

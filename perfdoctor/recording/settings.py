@@ -182,10 +182,10 @@ PLAIN_ALLOCATOR = Missing("Python's allocator is not a debugging one, or what th
 
 @dataclass(frozen=True, slots=True)
 class TrainerOption:
-    """A keyword that the job's script gives a trainer."""
+    """A keyword that the job's script gives a trainer; or what its files decide for other libraries and for ranks."""
 
     name: str
-    """`eval_steps`."""
+    """`eval_steps`, `pad_to_multiple_of`, `malloc_trim`; `shard`: data that is cut into a part for each rank."""
     site: Site
 
 
@@ -206,7 +206,7 @@ class Settings:
     trainer: str = ""
     """Whose training loop it is: `lightning`, `transformers`, `accelerate`, or "" for the job's own."""
     options: tuple[TrainerOption, ...] = ()
-    """What the job's script tells a trainer."""
+    """What the job's files decide."""
     tracer: str = ""
     """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
     traced_frames: int = 0

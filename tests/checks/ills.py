@@ -126,6 +126,7 @@ from ill_runs.workspaces import (
     cuda_allocator,
     emptied_cache,
     graph_in_evaluation,
+    trimmed,
     unused_gradients,
 )
 from samples import H100, healthy, on_gpu, with_
@@ -217,6 +218,7 @@ ILL: dict[str, Evidence] = {
     "PD07.conversions": conversions(),
     "PD07.subnormal-numbers": faded(),
     "PD08.allocator-churn": churn(),
+    "PD08.memory-trimmed": trimmed(),
     "PD08.empty-cache": emptied_cache(),
     "PD08.grad-in-evaluation": graph_in_evaluation(),
     "PD08.caching-disabled": cuda_allocator(caching=False, device_allocs_per_step=40.0),

@@ -20,7 +20,7 @@ from perfdoctor.checks.communication import CHECK
 from samples import LOADER, NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CodeLine, Collective, Evidence, Missing, Site
+from perfdoctor.evidence.model import CodeLine, Collective, Evidence, Missing, Site, TrainerOption
 
 _examined, _found = asked(CHECK)
 
@@ -79,6 +79,14 @@ def test_the_late_rank_names_the_line_that_takes_longest_where_it_is_late(part: 
     # Of a batch that nothing of the user's makes the loader is named.
     finding = _found(with_(late(part=part), code_lines=lines, loaders=(LOADER,)))
     assert (finding.location and finding.location.line) == line
+
+
+@pytest.mark.parametrize(("part", "line"), [("forward", 41), ("backward", 41), ("other", 50)])
+def test_passes_that_take_longer_on_data_cut_by_rank_name_the_cut(part: str, line: int) -> None:
+    lines = tuple(CodeLine(Site("train.py", 50, "main"), where, False, 5.0, 0.5) for where in ("backward", "other"))
+    cut = TrainerOption("shard", Site("data.py", 41, "plan_batches"))
+    finding = _found(with_(late(part=part), code_lines=lines, job__options=(cut,)))
+    assert finding.location is not None and finding.location.line == line
 
 
 def test_a_rank_with_more_data_names_its_loader() -> None:

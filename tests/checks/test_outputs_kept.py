@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from ill_runs.evaluation_and_logging import evaluating, outputs_joined
 from perfdoctor.checks.evaluation_and_logging import CHECK, examine
-from samples import ids, number
+from samples import ids, number, with_
 
 from perfdoctor.diagnosis.findings import Finding, Part, Severity
-from perfdoctor.evidence.model import Evidence
+from perfdoctor.evidence.model import Evidence, Missing, Site, TrainerOption
 
 
 def _found(evidence: Evidence) -> list[Finding]:
@@ -22,6 +22,20 @@ def test_it_is_told_at_the_line_that_calls_the_trainer_with_what_joining_takes()
     assert (number(finding, "kept_ms"), number(finding, "kept_bytes")) == (500.0, 4e8)
     assert finding.savings.part is Part.EPOCH
     assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(8.0), pytest.approx(13.0))
+
+
+def test_where_the_script_gives_the_metrics_that_line_is_named() -> None:
+    """Of a call in which a library decides, `trainer.train()` say."""
+    evidence = outputs_joined()
+    assert not isinstance(evidence.evaluations, Missing) and evidence.evaluations.collected is not None
+    kept = with_(evidence.evaluations.collected, at=Site("train.py", 70, "main", via="transformers/trainer.py:train"))
+    told = with_(
+        evidence,
+        evaluations__collected=kept,
+        job__options=(TrainerOption("compute_metrics", Site("train.py", 61, "main")),),
+    )
+    (finding,) = _found(told)
+    assert finding.location is not None and finding.location.line == 61
 
 
 def test_it_is_told_before_how_often_evaluations_come() -> None:

@@ -10,12 +10,18 @@ from perfdoctor.checks.batch_size import CHECK, examine
 from samples import LOADER_LINE, ids, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity, location
-from perfdoctor.evidence.model import CodeLine, Evidence, Site
+from perfdoctor.evidence.model import CodeLine, Evidence, Site, TrainerOption
 
 
 def _found(evidence: Evidence) -> Finding:
     (finding,) = [one for one in examine(evidence, CHECK.limits).findings if one.id == "PD05.padded-batches"]
     return finding
+
+
+def test_where_padding_is_asked_of_a_library_that_line_is_named() -> None:
+    asked = TrainerOption("pad_to_multiple_of", Site("data.py", 75, "make_collator"))
+    finding = only(examine(with_(padded(), job__options=(asked,)), CHECK.limits))
+    assert finding.location is not None and finding.location.line == 75
 
 
 def test_it_is_told_by_what_passes_take_without_it() -> None:

@@ -80,7 +80,7 @@ class Observed:
     def healthy(self) -> None:
         """No hook was switched off and every line can be read."""
         for process in self.processes:
-            assert process.faults == ()
+            assert process.faults == (), process.faults
             assert process.problems == ()
 
 

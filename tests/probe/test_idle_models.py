@@ -61,7 +61,7 @@ def test_a_copy_that_is_made_with_an_optimizer_of_its_own_while_one_looks_learns
 
     def fitted():
         yield student, torch.ones(1, 4)
-        for _ in range(2):
+        for _ in range(6):
             copy = Teacher(4, 2)
             kept.append((copy, torch.optim.SGD(copy.parameters(), 0.1)))
             yield copy, torch.ones(1, 4)

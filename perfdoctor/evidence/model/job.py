@@ -82,14 +82,14 @@ class Job:
     batch_at: Site | None = None
     """The line that tells a trainer the size of a batch."""
     options: tuple[TrainerOption, ...] = ()
-    """What the job's script tells a trainer."""
+    """What the job's files decide: for a trainer, for other libraries, for its ranks."""
     nodes: tuple[JobNode, ...] = ()
     """Of which there are recordings, where there are several."""
     node: str = ""
     """By name, the one that this rank ran on; "" where there is one only."""
 
     def option(self, *names: str) -> Site | None:
-        """The line that gives the trainer the first of these keywords that it is given."""
+        """The line of the first of these that the job's files decide."""
         return option(self.options, *names)
 
     @property

@@ -13,6 +13,7 @@ import torch
 
 from . import affinity, channel, control, distant, failures, procfs, records, script, settings, sites
 from .compiler import looked_at
+from .decisions import decisions
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -416,7 +417,8 @@ class Probe:
         pinned = affinity.PLACES.get(get_ident())
         if pinned is not None:
             self.noted["pinned"] = pinned
-        for name, places in (("sites", self.noted), ("options", script.options(settings.trainer()))):
+        options = {**decisions(self.sites.is_library), **script.options(settings.trainer())}
+        for name, places in (("sites", self.noted), ("options", options)):
             seen[name] = {one: self.sites.number(place) for one, place in places.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
         with settings.NotCompiled():

@@ -6,7 +6,18 @@ from typing import Any
 
 from samples import CUDA_MEMORY, healthy, on_gpu, with_
 
-from perfdoctor.evidence.model import CallSite, EvalWithGrad, Evidence, Missing, PassWays, Site
+from perfdoctor.evidence.model import (
+    CallSite,
+    CodeLine,
+    EvalWithGrad,
+    Evidence,
+    Missing,
+    PassWays,
+    Site,
+    TrainerOption,
+)
+
+TRIM_LINE = Site("train.py", 68, "tidy_memory")
 
 
 def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any) -> Evidence:
@@ -19,6 +30,13 @@ def churn(faults_ms: float = 6.0, system_ms: float | None = None, **changes: Any
             **changes,
         },
     )
+
+
+def trimmed(call_ms: float = 1.5, faults_ms: float = 6.0, **changes: Any) -> Evidence:
+    """A call of `malloc_trim` in each step, and the page faults of what it gives back."""
+    evidence = churn(faults_ms, job__options=(TrainerOption("malloc_trim", TRIM_LINE),))
+    line = CodeLine(TRIM_LINE, "other", False, call_ms, 0.1)
+    return with_(evidence, **{"code_lines": (line,), **changes})
 
 
 def emptied_cache(cost_ms: float = 2.0) -> Evidence:

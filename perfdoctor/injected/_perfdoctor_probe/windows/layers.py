@@ -26,8 +26,10 @@ from .in_parts import InParts
 from .repeated_rows import RepeatedRows
 from .siblings import Families, Siblings
 
+_YOUNG_FIRST = (0, 1, None)
+"""Generations of objects, None for all: a copy of the model that a step makes has a new optimizer of its own."""
 _MOST_SEARCHES = 4
-"""Of a window: one takes 10 ms where Python keeps track of 100,000 objects."""
+"""Of all objects, in a window: one takes 10 ms where Python keeps track of 100,000."""
 _KEPT = 40
 """Layers kept, the largest by time."""
 RANGE = records.LAYER_RANGE
@@ -88,7 +90,7 @@ class Layers:
         """Ids of parameters that an optimizer updates."""
         self.known_idle: "dict[int, bool]" = {}
         self.searches = 0
-        """For all optimizers: each copy of a model that a step makes may have one of its own."""
+        """Of all objects."""
         self.idle = False
         """Whether the outermost module under way has parameters that want gradients, and no optimizer updates them."""
         self.calls: "dict[int, int]" = {}
@@ -206,17 +208,22 @@ class Layers:
         if id(module) in self.known_idle:
             return self.known_idle[id(module)]
         wanting = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-        if wanting.isdisjoint(self.updated):
-            self._search()
+        for generation in _YOUNG_FIRST:
+            if wanting.isdisjoint(self.updated):
+                self._search(generation)
         found = self.known_idle[id(module)] = bool(wanting) and wanting.isdisjoint(self.updated)
         return found
 
-    def _search(self) -> None:
-        """For all other optimizers."""
-        if self.searches < _MOST_SEARCHES:
+    def _search(self, generation: "int | None") -> None:
+        """For optimizers among the objects of a generation; among all of them a few times only."""
+        if generation is None:
+            if self.searches == _MOST_SEARCHES:
+                return
             self.searches += 1
-            self.optimizers = [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
-            self.updated |= updated(self.optimizers)
+        known = {id(one) for one in self.optimizers}
+        some = [one for one in gc.get_objects(generation) if issubclass(type(one), torch.optim.Optimizer)]
+        self.optimizers += [one for one in some if id(one) not in known]
+        self.updated |= updated(some)
 
     def _is_users(self, module) -> bool:
         """Whether its `forward` is in the user's code."""
@@ -303,7 +310,7 @@ class Layers:
         found = UnusedGradients(roots, self.updated)
         # Of another optimizer, or of several passes for one update.
         if found.parameters or any(row[2] > steps for row in seen if any(row[1] is root for root in roots)):
-            self._search()
+            self._search(None)
             found = self.watched = UnusedGradients(roots, self.updated)
         if not found.parameters:
             return {}

@@ -1,0 +1,91 @@
+"""What the job's own files decide, with its lines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfdoctor.injected._perfdoctor_probe.decisions import decisions
+
+SCRIPT = """\
+import ctypes
+from data import shard
+
+libc = ctypes.CDLL("libc.so.6")
+conv = Conv1d(8, 8, 3, padding=1)
+
+def collator(tokenizer):
+    tokenizer(texts, padding="max_length")
+    return DataCollatorWithPadding(tokenizer, padding="longest", pad_to_multiple_of=32)
+
+def after_step():
+    libc.malloc_trim(0)
+"""
+
+
+def _decided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **texts: str) -> dict[str, tuple[str, int, str]]:
+    """With these modules loaded, the script first."""
+    ours = set()
+    for name, text in texts.items():
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        ours.add(str(file))
+        loaded = "__main__" if name == "main" else name
+        monkeypatch.setitem(sys.modules, loaded, SimpleNamespace(__file__=str(file)))  # type: ignore[arg-type]
+    found = decisions(lambda file: file not in ours)
+    return {name: (Path(file).stem, line, function) for name, (file, line, function, _) in found.items()}
+
+
+def test_padding_and_freed_memory_are_found_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert _decided(monkeypatch, tmp_path, main=SCRIPT) == {
+        "padding": ("main", 8, "collator"),
+        "pad_to_multiple_of": ("main", 9, "collator"),
+        "malloc_trim": ("main", 12, "after_step"),
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mine = data[rank * n : (rank + 1) * n]",
+        "mine = data[self.rank * n : self.rank * n + n]",
+        "mine = torch.chunk(data, ranks)[rank]",
+        "mine = np.array_split(order, dist.get_world_size())[dist.get_rank()]",
+        "mine = Subset(data, range(rank * n, (rank + 1) * n))",
+    ],
+)
+def test_data_cut_into_neighbours_for_each_rank_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    found = _decided(monkeypatch, tmp_path, main="from parts import cut\n", parts=f"def cut(data):\n    {line}\n")
+    assert found == {"shard": ("parts", 2, "cut")}
+
+
+def test_bounds_may_be_computed_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = "def cut(rank):\n    first = rank * n\n    last = min(len(data), first + n)\n    return data[first:last]\n"
+    assert _decided(monkeypatch, tmp_path, main=text) == {"shard": ("main", 4, "cut")}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mine = data[rank::ranks]",
+        "mine = data[rank]",
+        "mine = data[: len(data) // rank]",
+        "for step in range(rank):\n    pass",
+        "words = name.split('.')[0]  # of rank",
+        "def (rank",
+    ],
+)
+def test_what_deals_data_out_is_no_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
+    assert _decided(monkeypatch, tmp_path, main=line + "\n") == {}
+
+
+def test_names_of_another_function_are_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = "def one(rank):\n    first = rank\n\ndef other():\n    return data[first:first + 2]  # rank\n"
+    assert _decided(monkeypatch, tmp_path, main=text) == {}
