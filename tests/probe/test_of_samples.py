@@ -108,6 +108,10 @@ def picked(job: Job, batch: torch.Tensor) -> torch.Tensor:
     return spectrum(job, job.table[torch.randint(ROWS, (BATCH,))])
 
 
+def picked_alone(job: Job, batch: torch.Tensor) -> torch.Tensor:
+    return job.table[torch.randint(ROWS, (BATCH,))]
+
+
 def in_order(job: Job, batch: torch.Tensor) -> torch.Tensor:
     return spectrum(job, job.table[BATCH * job.number : BATCH * (job.number + 1)])
 
@@ -246,6 +250,11 @@ def test_what_another_epoch_would_make_otherwise_is_left_alone(made: Made) -> No
 @pytest.mark.parametrize("made", [frozen, spectrum])
 def test_samples_that_no_loader_gave_and_no_tensor_holds_are_left_alone(made: Made) -> None:
     assert watched(made, by_loader=False).of_samples is None
+
+
+def test_rows_that_are_picked_and_nothing_more_are_left_alone() -> None:
+    """What is made of them once would be picked from too."""
+    assert watched(picked_alone, by_loader=False).of_samples is None
 
 
 def test_what_has_a_graph_and_what_is_little_is_left_alone() -> None:

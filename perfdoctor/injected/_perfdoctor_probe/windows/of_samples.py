@@ -159,7 +159,7 @@ class OfSamples:
         for address, one in self._made(func, args, kwargs, result):
             self.stored[address] = _Content(one.untyped_storage(), given, places, of_samples, True)
             produced.append(self.stored[address])
-        if is_told:
+        if is_told and not picks:  # what is made once for all samples is picked from too
             self.calls.append((made, given, places, produced))
 
     def _read(self, tensor) -> _Read:
