@@ -7,7 +7,8 @@ the CPU time and run delay of their thread, what waits for a lock around the mod
 passes under way against the usable CPUs, gradients and training mode in those threads. The operators of one forward
 pass are timed in the job for one request and for a batch. Where threads run beside a training loop, a hundred looks at
 all of them say which wait for a lock of the job's own, where it is held meanwhile, and whether the loop waits; and
-which take a CPU for asking again and again whether there is something to do, by the lines that they stand at. Where a
+which take a CPU for asking again and again whether there is something to do, by the lines that they stand at; and
+which sleep, or wait until their time is over, while nobody computes. Where a
 pool has threads as training ends, forward and backward are made again with what they hand to it done by the training
 thread.
 
@@ -59,6 +60,7 @@ from .case import MIN_MEASURED, Forwards, Limits
 from .evaluation import grad_in_threads, train_mode_shared
 from .handed_over import handed_over
 from .held_lock import waits_for_lock
+from .pausing import pausing
 from .waits import lock_bound, oversubscribed_teams, serialised
 
 
@@ -71,17 +73,18 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"threads that call the model were not counted: {seen}")
     case = Forwards(evidence, step, seen)
     lock, pool, busy = waits_for_lock(case, limits), handed_over(case, limits), busy_waiting(case, limits)
+    pause = pausing(case, limits) if lock is None else None
     if pool is not None:
         return found(*present(pool, busy), measurements=case.shared())
     if seen.threads < 2:
-        beside = present(lock, busy)
+        beside = present(lock, busy, pause)
         return found(*beside) if beside else _alone(seen)
     if not isinstance(evidence.backend, Missing) and evidence.backend.data_parallel:
         return not_applicable("the threads are those of nn.DataParallel, which PD01 judges")
     # Forwards cannot wait for the lock and for their team in the same millisecond.
     waits = present(lock, lock_bound(case, limits), oversubscribed_teams(case, limits), serialised(case, limits))
     largest = max(waits, key=lambda finding: finding.savings.high_ms, default=None)
-    findings = present(largest, busy, grad_in_threads(case, limits), train_mode_shared(case, limits))
+    findings = present(largest, busy, pause, grad_in_threads(case, limits), train_mode_shared(case, limits))
     if findings:
         return found(*findings, measurements=case.shared())
     if seen.overlapped_share < limits.overlapped:

@@ -40,6 +40,23 @@ class BusyThread:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A line at which a thread beside the loop's sleeps, or waits with a time limit, while everybody waits."""
+
+    site: Site
+    waits: int
+    """With a limit, that ended while somebody looked; 0 for a sleep."""
+    ran_out: int
+    """Of them, those that ended because their time was over."""
+    ms: float
+    """What one of them took, on average."""
+    awaited: float
+    """Share of the looks in which a thread stood there, the loop's waited, and none computed."""
+    otherwise: float
+    """Share of the looks in which a thread stood there, of those in which the loop's did not wait."""
+
+
+@dataclass(frozen=True, slots=True)
 class LockWaits:
     """Which threads waited for locks of the job's own, or for nothing, by a look every few milliseconds."""
 
@@ -50,6 +67,8 @@ class LockWaits:
     """The most waited for first."""
     busy: tuple[BusyThread, ...] = ()
     """The busiest first."""
+    pauses: tuple[Pause, ...] = ()
+    """The most awaited first."""
 
     @property
     def waiting(self) -> float:

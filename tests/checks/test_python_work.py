@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ill_runs.cpu_ops import DRAW_LINE, python_work
+from ill_runs.shared_model import pausing
 from perfdoctor.checks.cpu_ops import CHECK
 from samples import FETCH, LOADER, asked, ids, is_clear, number, with_
 
@@ -54,6 +55,11 @@ def test_a_line_that_waits_is_told_as_that() -> None:
     assert (finding.id, finding.severity) == ("PD10.waiting-line", Severity.NOTE)
     assert finding.location is not None and finding.location.line == DRAW_LINE.line
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 4.0)), "of its dearest line"
+
+
+def test_where_it_waits_for_a_thread_that_pauses_that_one_is_told() -> None:
+    waits = pausing().lock_waits
+    assert is_clear(examined(with_(python_work(asleep_ms=4.5), lock_waits=waits)))
 
 
 def test_a_thread_that_has_no_cpu_does_not_wait_in_a_line() -> None:

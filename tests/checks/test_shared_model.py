@@ -4,7 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ill_runs.shared_model import actors_behind_a_lock, behind_a_lock, graphs_in_threads, polling, serving, with_teams
+from ill_runs.shared_model import (
+    COLLECT_LINE,
+    actors_behind_a_lock,
+    behind_a_lock,
+    graphs_in_threads,
+    pausing,
+    polling,
+    serving,
+    with_teams,
+)
 from ill_runs.workspaces import graph_in_evaluation
 from ills import ILL
 from perfdoctor.checks import workspaces
@@ -338,6 +347,25 @@ def test_a_thread_that_asks_without_end_takes_a_cpu_from_training() -> None:
 )
 def test_a_thread_that_takes_nothing_from_training_is_left_alone(cpus: float, idle: float) -> None:
     assert "PD06.busy-waiting" not in ids(_examined(polling(cpus, idle)))
+
+
+def test_a_wait_that_always_runs_out_is_told_where_everybody_waits_for_it() -> None:
+    finding = _found(pausing())
+    assert finding.id == "PD06.awaited-pause" and finding.is_opportunity
+    assert finding.location is not None and finding.location.line == COLLECT_LINE.line
+    # 9 of the 20 ms.
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((3.6, 9.0))
+    assert "clients" in finding.fix.code
+    assert "ready.wait()" in _found(pausing(waits=0, ran_out=0)).fix.code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"awaited": 0.05}, {"otherwise": 0.9}, {"ran_out": 10}, {"waits": 3, "ran_out": 3}],
+    ids=["seldom", "it always pauses", "its limit is for emergencies", "too few to tell"],
+)
+def test_a_pause_that_nobody_waits_for_is_left_alone(changes: dict[str, Any]) -> None:
+    assert "PD06.awaited-pause" not in ids(_examined(pausing(**changes)))
 
 
 def test_it_is_told_beside_what_threads_cost_otherwise() -> None:

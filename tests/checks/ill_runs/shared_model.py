@@ -6,7 +6,17 @@ from typing import Any
 
 from samples import ONE_THREAD, healthy, step, with_
 
-from perfdoctor.evidence.model import BusyThread, Evidence, LockWait, LockWaits, Missing, Parts, RequestTiming, Site
+from perfdoctor.evidence.model import (
+    BusyThread,
+    Evidence,
+    LockWait,
+    LockWaits,
+    Missing,
+    Parts,
+    Pause,
+    RequestTiming,
+    Site,
+)
 from perfdoctor.recording.timings import PassWays
 
 
@@ -134,3 +144,13 @@ def polling(cpus: float = 0.2, idle: float = 0.0, **changes: Any) -> Evidence:
             **changes,
         },
     )
+
+
+COLLECT_LINE = Site("server.py", 80, "collect")
+
+
+def pausing(awaited: float = 0.45, **changes: Any) -> Evidence:
+    """A server of a policy beside training, whose batches never fill: it waits for more until its 3 ms are over, and
+    the loop for its rollouts."""
+    pause = Pause(COLLECT_LINE, 40, 40, 3.1, awaited, 0.0)
+    return actors_behind_a_lock(lock_waits=LockWaits(120, 0.7, (), pauses=(with_(pause, **changes),)))

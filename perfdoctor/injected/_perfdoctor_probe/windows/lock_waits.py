@@ -1,5 +1,5 @@
 """The window of locks: steps in which a thread of ours looks, some hundred times, which threads wait for a lock, and
-which ask without end whether there is something to do.
+which ask without end whether there is something to do, and for whose pauses everybody waits.
 
 Only where another thread than the loop's runs the user's code. A look takes 20 to 60 us with the interpreter lock held.
 """
@@ -12,6 +12,7 @@ import time
 
 from ..rows import rounded
 from .locks import Locks
+from .pauses import Pauses
 from .polling import Polling
 from .stacks import waits
 
@@ -35,6 +36,7 @@ class LockWaitsWindow:
         self.fault = fault
         self.locks = Locks(sites.is_library)
         self.polling = Polling(sites.is_library)
+        self.pauses = Pauses(sites.is_library, loop.thread)
         self.random = random.Random(0)
         self.over = False
         self.looks = self.loop_waits = 0
@@ -51,6 +53,7 @@ class LockWaitsWindow:
     def open(self) -> None:
         self.until = time.monotonic() + _LONGEST_S
         self.polling.begin()
+        self.pauses.begin()
         # None of `threading`'s: the job counts as many as before.
         _thread.start_new_thread(self._run, ())
 
@@ -69,6 +72,7 @@ class LockWaitsWindow:
     def abandon(self) -> None:
         """Look no more."""
         self.over = True
+        self.pauses.end()
 
     def close(self, steps: int) -> dict:
         """Look no more; who waited."""
@@ -79,6 +83,7 @@ class LockWaitsWindow:
             "looks": self.looks,
             "loop_waits": rounded(self.loop_waits / looks),
             "busy": self.polling.rows(self.sites),
+            "pauses": self.pauses.rows(self.sites, self.looks),
             "rows": [
                 {
                     "site": self.sites.at(code, line),
@@ -100,7 +105,7 @@ class LockWaitsWindow:
                 if not self.over:
                     self._look()
         except Exception as error:
-            self.over = True
+            self.abandon()
             self.fault("window locks", error)
 
     def _look(self) -> None:
@@ -114,6 +119,7 @@ class LockWaitsWindow:
             row = (ident == lead, *where)
             self.found[row] = self.found.get(row, 0) + 1
         self.polling.look(frames, lead)
+        self.pauses.look(frames, lead, idle)
         self.loop_waits += idle
         self.looks += 1
 

@@ -1,0 +1,113 @@
+"""Pauses of threads beside the loop, for which everybody waits: `time.sleep()`, and waits with a time limit
+(`queue.get(timeout=0.01)`, `event.wait(0.1)`) whose time runs out.
+
+While the window is open, `Condition.wait` notes who waits with a limit, where, and whether somebody has come: queues,
+events, semaphores and futures wait by it. A thread that sleeps is told by the line at which it stands. Which of them
+the loop waits for shows in looks at all threads: the loop waits, and nobody computes, but while this pause lasts.
+"""
+
+import ast
+import sys
+import threading
+import time
+from _thread import get_ident
+
+from ..rows import milliseconds, rounded
+from .source import called, parsed
+from .stacks import waits
+
+_clock = time.perf_counter_ns
+
+
+class Pauses:
+    """Looks at threads from `begin` to `end`."""
+
+    def __init__(self, is_library, home: int) -> None:
+        """`home`: the loop's thread, whose own waits are told by its lines."""
+        self.is_library = is_library
+        self.home = home
+        self.wait = self.ours = None
+        self.under_way: "dict[int, tuple]" = {}
+        """Code and line of the user's, by thread."""
+        self.ended: "dict[tuple, list[int]]" = {}
+        """By code and line: waits, those whose time ran out, nanoseconds."""
+        self.files: "dict[str, set[int]]" = {}
+        """Lines that sleep."""
+        self.looks = {True: 0, False: 0}
+        self.seen: "dict[bool, dict[tuple, int]]" = {True: {}, False: {}}
+        """Looks at each pause, by whether everybody waits, or else the loop computes."""
+
+    def begin(self) -> None:
+        self.wait = original = threading.Condition.wait
+
+        def wait(condition, timeout=None):
+            place = self._place(sys._getframe(1)) if timeout is not None and get_ident() != self.home else None
+            if place is None:
+                return original(condition, timeout)
+            began = _clock()
+            self.under_way[get_ident()] = place
+            try:
+                came = original(condition, timeout)
+            finally:
+                self.under_way.pop(get_ident(), None)
+            counts = self.ended.setdefault(place, [0, 0, 0])
+            for at, one in enumerate((1, not came, _clock() - began)):
+                counts[at] += one
+            return came
+
+        self.ours = threading.Condition.wait = wait
+
+    def end(self) -> None:
+        """The class is as it was, but where somebody else has changed it since."""
+        if self.ours is not None and threading.Condition.wait is self.ours:
+            threading.Condition.wait = self.wait
+
+    def look(self, frames: dict, lead: int, idle: bool) -> None:
+        """Threads by their number, with their innermost frames; `idle`: the `lead`, which is the loop's, waits."""
+        pauses, computes = set(), False
+        for ident, frame in frames.items():
+            if ident == lead:
+                continue
+            place = self.under_way.get(ident) or self._asleep(frame)
+            if place is not None:
+                pauses.add(place)
+            computes = computes or (place is None and not waits(frame))
+        if idle and computes:
+            return
+        self.looks[idle] += 1
+        for place in pauses:
+            self.seen[idle][place] = self.seen[idle].get(place, 0) + 1
+
+    def rows(self, sites, looks: int) -> "list[dict]":
+        """Those that everybody was seen to wait for, most often first; `looks` at all threads."""
+        found = []
+        for place, count in self.seen[True].items():
+            number, ran_out, ns = self.ended.get(place, (0, 0, 0))
+            found.append(
+                {
+                    "site": sites.at(*place),
+                    "waits": number,
+                    "ran_out": ran_out,
+                    "ms": milliseconds(ns, max(1, number)),
+                    "awaited": rounded(count / max(1, looks)),
+                    "otherwise": rounded(self.seen[False].get(place, 0) / max(1, self.looks[False])),
+                }
+            )
+        return sorted(found, key=lambda row: -row["awaited"])
+
+    def _place(self, frame) -> "tuple | None":
+        while frame is not None and self.is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        return None if frame is None else (frame.f_code, frame.f_lineno)
+
+    def _asleep(self, frame) -> "tuple | None":
+        """Of a thread whose innermost frame stands at a line of the user's that sleeps."""
+        file = frame.f_code.co_filename
+        if self.is_library(file):
+            return None
+        known = self.files.get(file)
+        if known is None:
+            tree = parsed(file)
+            nodes = ast.walk(tree) if tree is not None else ()
+            known = self.files[file] = {node.lineno for node in nodes if called(node) == "sleep"}
+        return (frame.f_code, frame.f_lineno) if frame.f_lineno in known else None
