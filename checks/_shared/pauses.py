@@ -1,4 +1,4 @@
-"""The pause of a thread beside the loop that everybody waits for."""
+"""What looks at all threads say of a loop that waits: for a thread that pauses, or for threads that compute."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ _LEAST_LOOKS = 40
 _OTHERWISE = 0.5
 """Share of the looks at a loop that computes, up to which a thread that pauses then too may be awaited: one that looks
 after something every second pauses always, whatever the loop waits for."""
-_RUNS_OUT = 0.5
-"""Of the waits with a limit, that end because their time is over: a limit for emergencies is never reached."""
+_IDLE = 0.5
+"""Of the looks at a loop that waits: where other threads wait in fewer, it waits for what they compute."""
 _LEAST_WAITS = 5
+"""Whose time ran out."""
 
 
 def awaited_pause(evidence: Evidence) -> Pause | None:
@@ -22,6 +23,13 @@ def awaited_pause(evidence: Evidence) -> Pause | None:
     return next((pause for pause in seen.pauses if _is_awaited(pause)), None)
 
 
+def is_worked_for(evidence: Evidence) -> bool:
+    """Whether other threads compute most of the time in which the loop waits."""
+    seen = evidence.lock_waits
+    if isinstance(seen, Missing) or seen.looks < _LEAST_LOOKS or seen.all_wait is None:
+        return False
+    return seen.all_wait < _IDLE * seen.loop_waits
+
+
 def _is_awaited(pause: Pause) -> bool:
-    runs_out = not pause.waits or (pause.waits >= _LEAST_WAITS and pause.ran_out >= _RUNS_OUT * pause.waits)
-    return runs_out and pause.otherwise <= _OTHERWISE
+    return (not pause.ran_out or pause.ran_out >= _LEAST_WAITS) and pause.otherwise <= _OTHERWISE

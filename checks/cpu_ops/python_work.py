@@ -12,7 +12,7 @@ from perfdoctor.api.quantities import Cause, CodeLine, Evidence, Missing, Step
 
 from .._shared.in_python import lines_in_python, lists_read, named
 from .._shared.lines import function, key
-from .._shared.pauses import awaited_pause
+from .._shared.pauses import awaited_pause, is_worked_for
 from .limits import Limits
 
 SAVED = (0.3, 1.0)
@@ -66,7 +66,7 @@ def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]]
     if step.working_ms - awake_ms <= _ASLEEP * spent_ms:
         return _computes(step, worst, worst_ms / spent_ms, cost)
     blocked_ms = 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
-    if blocked_ms <= _BLOCKED * worst_ms or awaited_pause(evidence) is not None:
+    if blocked_ms <= _BLOCKED * worst_ms or awaited_pause(evidence) is not None or is_worked_for(evidence):
         return None
     return _waits(step, worst, Cost(step, evidence.felt_ms(worst_ms)))
 

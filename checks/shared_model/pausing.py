@@ -39,8 +39,7 @@ def pausing(case: Forwards, limits: Limits) -> Finding | None:
         reasoning=_words(pause) + "; the training loop waits meanwhile, and no thread computes",
         evidence=(
             *cost.measured("in which a thread pauses there, the loop waits and nobody computes"),
-            Measurement("waits", pause.waits, "count", "waits with a limit that were seen to end"),
-            Measurement("ran_out", pause.ran_out, "count", "of them, because their time was over"),
+            Measurement("ran_out", pause.ran_out, "count", "waits here that ended because their time was over"),
             milliseconds("each_ms", pause.ms, "one of them, on average"),
         ),
         location=location(pause.site),
@@ -55,13 +54,13 @@ def pausing(case: Forwards, limits: Limits) -> Finding | None:
 
 
 def _words(pause: Pause) -> str:
-    if not pause.waits:
+    if not pause.ran_out:
         return "it sleeps here for a time of its own"
-    return "of {waits:wait} here {ran_out} ended because their time was over, after {each_ms} on average"
+    return "{ran_out:wait} here ended because their time was over, after {each_ms} on average"
 
 
 def _fix(pause: Pause) -> Fix:
-    if not pause.waits:
+    if not pause.ran_out:
         return Fix(
             text="Have it wait for what it is to do next, which ends when that comes, and not for a time.",
             code="request = requests.get()  # a queue.Queue; not while requests.empty(): time.sleep(0.01)\n"

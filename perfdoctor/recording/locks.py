@@ -44,10 +44,8 @@ class Pause:
     """A line at which a thread beside the loop's sleeps, or waits with a time limit, while everybody waits."""
 
     site: Site
-    waits: int
-    """With a limit, that ended while somebody looked; 0 for a sleep."""
     ran_out: int
-    """Of them, those that ended because their time was over."""
+    """Waits that ended because their time was over, while somebody looked; 0 for a sleep."""
     ms: float
     """What one of them took, on average."""
     awaited: float
@@ -69,6 +67,8 @@ class LockWaits:
     """The busiest first."""
     pauses: tuple[Pause, ...] = ()
     """The most awaited first."""
+    all_wait: float | None = None
+    """Share of the looks in which the loop's thread waited and no other one computed; None where nobody looked so."""
 
     @property
     def waiting(self) -> float:

@@ -11,7 +11,7 @@ from perfdoctor.checks.cpu_ops import CHECK
 from samples import FETCH, LOADER, asked, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Severity
-from perfdoctor.evidence.model import CallSite, Missing, SameResult, Site
+from perfdoctor.evidence.model import CallSite, LockWaits, Missing, SameResult, Site
 
 examined, found = asked(CHECK)
 
@@ -60,6 +60,13 @@ def test_a_line_that_waits_is_told_as_that() -> None:
 def test_where_it_waits_for_a_thread_that_pauses_that_one_is_told() -> None:
     waits = pausing().lock_waits
     assert is_clear(examined(with_(python_work(asleep_ms=4.5), lock_waits=waits)))
+
+
+@pytest.mark.parametrize(("all_wait", "told"), [(0.1, False), (0.6, True), (None, True)])
+def test_where_other_threads_compute_meanwhile_it_waits_for_them(all_wait: float | None, told: bool) -> None:
+    waits = LockWaits(120, 0.7, (), all_wait=all_wait)
+    outcome = examined(with_(python_work(asleep_ms=4.5), lock_waits=waits))
+    assert ("PD10.waiting-line" in ids(outcome)) is told
 
 
 def test_a_thread_that_has_no_cpu_does_not_wait_in_a_line() -> None:

@@ -152,5 +152,5 @@ COLLECT_LINE = Site("server.py", 80, "collect")
 def pausing(awaited: float = 0.45, **changes: Any) -> Evidence:
     """A server of a policy beside training, whose batches never fill: it waits for more until its 3 ms are over, and
     the loop for its rollouts."""
-    pause = Pause(COLLECT_LINE, 40, 40, 3.1, awaited, 0.0)
+    pause = Pause(COLLECT_LINE, 40, 3.1, awaited, 0.0)
     return actors_behind_a_lock(lock_waits=LockWaits(120, 0.7, (), pauses=(with_(pause, **changes),)))

@@ -83,6 +83,7 @@ class LockWaitsWindow:
             "looks": self.looks,
             "loop_waits": rounded(self.loop_waits / looks),
             "busy": self.polling.rows(self.sites),
+            "all_wait": rounded(self.pauses.looks[True] / looks),
             "pauses": self.pauses.rows(self.sites, self.looks),
             "rows": [
                 {

@@ -4,6 +4,8 @@
 While the window is open, `Condition.wait` notes who waits with a limit, where, and whether somebody has come: queues,
 events, semaphores and futures wait by it. A thread that sleeps is told by the line at which it stands. Which of them
 the loop waits for shows in looks at all threads: the loop waits, and nobody computes, but while this pause lasts.
+Looks at a wait count once its time has run out: whoever collects requests may wait for each of them, and in vain for
+the last.
 """
 
 import ast
@@ -27,10 +29,10 @@ class Pauses:
         self.is_library = is_library
         self.home = home
         self.wait = self.ours = None
-        self.under_way: "dict[int, tuple]" = {}
-        """Code and line of the user's, by thread."""
-        self.ended: "dict[tuple, list[int]]" = {}
-        """By code and line: waits, those whose time ran out, nanoseconds."""
+        self.under_way: "dict[int, tuple[tuple, dict[bool, int]]]" = {}
+        """By thread: code and line of the user's, and looks at this wait."""
+        self.ran_out: "dict[tuple, list[int]]" = {}
+        """By code and line: waits whose time did, and nanoseconds."""
         self.files: "dict[str, set[int]]" = {}
         """Lines that sleep."""
         self.looks = {True: 0, False: 0}
@@ -44,15 +46,18 @@ class Pauses:
             place = self._place(sys._getframe(1)) if timeout is not None and get_ident() != self.home else None
             if place is None:
                 return original(condition, timeout)
-            began = _clock()
-            self.under_way[get_ident()] = place
+            began, looks = _clock(), {True: 0, False: 0}
+            self.under_way[get_ident()] = place, looks
             try:
                 came = original(condition, timeout)
             finally:
                 self.under_way.pop(get_ident(), None)
-            counts = self.ended.setdefault(place, [0, 0, 0])
-            for at, one in enumerate((1, not came, _clock() - began)):
-                counts[at] += one
+            if not came:
+                counts = self.ran_out.setdefault(place, [0, 0])
+                counts[0] += 1
+                counts[1] += _clock() - began
+                for awaited, count in looks.items():
+                    self._count(awaited, place, count)
             return came
 
         self.ours = threading.Condition.wait = wait
@@ -64,36 +69,36 @@ class Pauses:
 
     def look(self, frames: dict, lead: int, idle: bool) -> None:
         """Threads by their number, with their innermost frames; `idle`: the `lead`, which is the loop's, waits."""
-        pauses, computes = set(), False
-        for ident, frame in frames.items():
-            if ident == lead:
-                continue
-            place = self.under_way.get(ident) or self._asleep(frame)
-            if place is not None:
-                pauses.add(place)
-            computes = computes or (place is None and not waits(frame))
-        if idle and computes:
+        others = {ident: frame for ident, frame in frames.items() if ident != lead}
+        asleep = {ident: place for ident, frame in others.items() if (place := self._asleep(frame)) is not None}
+        if idle and not all(ident in asleep or waits(frame) for ident, frame in others.items()):
             return
         self.looks[idle] += 1
-        for place in pauses:
-            self.seen[idle][place] = self.seen[idle].get(place, 0) + 1
+        for place in set(asleep.values()):
+            self._count(idle, place, 1)
+        for ident in others:
+            _, looks = self.under_way.get(ident, (None, {}))
+            looks[idle] = looks.get(idle, 0) + 1
 
     def rows(self, sites, looks: int) -> "list[dict]":
         """Those that everybody was seen to wait for, most often first; `looks` at all threads."""
         found = []
         for place, count in self.seen[True].items():
-            number, ran_out, ns = self.ended.get(place, (0, 0, 0))
+            ran_out, ns = self.ran_out.get(place, (0, 0))
             found.append(
                 {
                     "site": sites.at(*place),
-                    "waits": number,
                     "ran_out": ran_out,
-                    "ms": milliseconds(ns, max(1, number)),
+                    "ms": milliseconds(ns, max(1, ran_out)),
                     "awaited": rounded(count / max(1, looks)),
                     "otherwise": rounded(self.seen[False].get(place, 0) / max(1, self.looks[False])),
                 }
             )
         return sorted(found, key=lambda row: -row["awaited"])
+
+    def _count(self, awaited: bool, place: tuple, looks: int) -> None:
+        if looks:
+            self.seen[awaited][place] = self.seen[awaited].get(place, 0) + looks
 
     def _place(self, frame) -> "tuple | None":
         while frame is not None and self.is_library(frame.f_code.co_filename):
