@@ -28,7 +28,9 @@ How to fix
 ----------
 Let one thread own the model and serve what has queued up as one batch, or give each process a model. Divide the CPUs
 among the threads that compute. Enter `inference_mode` inside each thread: it holds for one thread only. A thread that
-has nothing to do waits: `queue.get()`, `event.wait()`, not `get_nowait()` in a loop.
+has nothing to do waits: `queue.get()`, `event.wait()`, not `get_nowait()` in a loop. One that collects requests for a
+batch waits for no more than can come: eight threads that ask never fill a batch of 16, and each round takes the whole
+wait.
 
 When it stays silent
 --------------------

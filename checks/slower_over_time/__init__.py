@@ -1,5 +1,5 @@
-"""Steps that get longer, because of what the job keeps: a container, hooks, a tensor, an autograd graph or a file that
-grows.
+"""Steps that get longer, because of what the job keeps: a container, hooks, a tensor, an autograd graph, wrappers or a
+file that grows.
 
 What it looks at
 ----------------
@@ -7,7 +7,8 @@ The length of every steady step, part by part: the trend through medians of bloc
 99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
 and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
 tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
-and hooks that one module, parameter or optimizer has several times, the same function bound to the same values. Of
+and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
+Functions and objects that have another one of their kind inside, in one more layer each time. Of
 operators in three steps, those that read one tensor further each time, or join more parts each time, and what is
 computed of that.
 Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
@@ -23,8 +24,9 @@ What is gone through whole in every step takes longer with every element: averag
 log anew, sampling from a set that is made a list first, comparing with every embedding ever made. `torch.cat([bank,
 x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
 keeps the graphs of all steps before, and the backward pass walks them all. A hook that is registered in every step or
-epoch and never removed is called once more in each. A data set that keeps what it has seen makes every item dearer than
-the one before. A list of losses, averaged in every step, had doubled steps of half a millisecond after 1,000 of them.
+epoch and never removed is called once more in each. A method that each epoch wraps anew, and a data set made of the
+last one, have one more layer to go through. A data set that keeps what it has seen makes every item dearer than the one
+before. A list of losses, averaged in every step, had doubled steps of half a millisecond after 1,000 of them.
 
 Example
 -------
@@ -35,7 +37,7 @@ Example
 How to fix
 ----------
 Keep a running sum or the newest elements, a bank of a fixed size, write only what is new, and detach what is carried
-from one step to the next. Register hooks once, before the loop, or `remove()` their handles.
+from one step to the next. Register hooks once, before the loop, or `remove()` their handles; wrap what was there first.
 
 When it stays silent
 --------------------

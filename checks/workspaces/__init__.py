@@ -3,9 +3,9 @@
 What it looks at
 ----------------
 On the CPU: page faults and system time per step, against the cost of one fault measured on this machine, and the
-C allocator with its settings. On CUDA: allocations and retries that reach the driver in steady state,
-fragmentation, a switched-off cache, `empty_cache` in the loop. Everywhere: forwards in evaluation mode that
-record an autograd graph that is never used, and backward passes through a model that no optimizer updates. Where
+C allocator with its settings; `malloc_trim` called in the step. On CUDA: allocations and retries that reach the driver
+in steady state, fragmentation, a switched-off cache, `empty_cache` in the loop. Everywhere: forwards in evaluation mode
+that record an autograd graph that is never used, and backward passes through a model that no optimizer updates. Where
 activation checkpointing computes layers again, the passes are run once more after the last step without it, if a
 quarter of the free memory holds what they then keep.
 
@@ -26,7 +26,8 @@ Example
 
 How to fix
 ----------
-Set glibc's thresholds in the environment before Python starts, or preload jemalloc or tcmalloc. On CUDA take
+Set glibc's thresholds in the environment before Python starts, or preload jemalloc or tcmalloc; call no `malloc_trim`
+in the loop. On CUDA take
 `empty_cache` out of the loop and let segments expand. Wrap evaluation in `torch.inference_mode()`. Keep the
 activations where they fit: checkpoint no layer, or only the largest ones.
 
