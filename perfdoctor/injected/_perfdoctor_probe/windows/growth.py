@@ -90,7 +90,7 @@ class Growth:
         self.lengths: "dict[int, _Trend]" = {}
         self.graphs: "dict[str, _Trend]" = {}
         self.sizes: "dict[str, _Trend]" = {}
-        self.layers: "dict[object, _Trend]" = {}
+        self.layers: "dict[int, _Trend]" = {}
         self.newest = _UNNUMBERED
         """Number of the newest node at the last census: a graph without an older one is of later steps alone, such as
         that of a sequence which is longer."""

@@ -87,8 +87,8 @@ class Holdings:
         self.tensors: "dict[int, Held]" = {}
         self.arrays: "dict[int, Held]" = {}
         self.array = array_type()
-        self.nested: "dict[object, Held]" = {}
-        """By what makes layers alike, the innermost one of several."""
+        self.nested: "dict[int, Held]" = {}
+        """By the `id()` of what makes layers alike, the innermost one of several."""
         self.met: "dict[int, object]" = {}
         self.kinds: "dict[int, tuple]" = {}
         self.modules = self._modules()
@@ -112,7 +112,7 @@ class Holdings:
     def _count_layers(self, held: Held) -> None:
         held.layers = nesting.layers(held)
         if held.layers > 1:
-            kind = nesting.of(held.one)
+            kind = id(nesting.of(held.one))
             if kind not in self.nested or held.layers > self.nested[kind].layers:
                 self.nested[kind] = held
 

@@ -14,7 +14,7 @@ _BETWEEN = 3
 LEAST = 3
 """Layers: two of a kind are common (a module in a module)."""
 _MOST_LINES = 40
-"""Of a class: longer ones are no mere wrappers."""
+"""Of a layer's own that are told."""
 _TOLD = 3
 _VALUES = frozenset((list, tuple, dict, set, str, bytes, int, float, complex, bool, type(None), type, types.MethodType))
 
@@ -39,7 +39,8 @@ def of(one) -> "object | None":
     kind = type(one)
     if kind is types.FunctionType:
         return one.__code__ if one.__closure__ else None
-    if kind in _VALUES or issubclass(kind, torch.Tensor):
+    # A class with a metaclass of its own has a hash of its own, perhaps.
+    if (type(kind) is type and kind in _VALUES) or issubclass(kind, torch.Tensor):
         return None
     return kind
 
@@ -54,7 +55,7 @@ def told(deeper: list, lines) -> "list[dict]":
         found.append(
             {
                 "name": trend.path,
-                "is_dataset": isinstance(held.one, torch.utils.data.Dataset),
+                "is_dataset": issubclass(type(held.one), torch.utils.data.Dataset),
                 "layers": trend.size,
                 "per_step": trend.per_step,
                 "site": lines.wraps(held, trend.path),
