@@ -20,6 +20,12 @@ ROW, COLUMN, SIDE = _drawn(64, 1, 48), _drawn(64, 48, 1), _drawn(160, 20)
 LOWER = (ROOT.tril(-1) / 48 + torch.eye(48)).detach().requires_grad_()
 
 
+BENDS = 2 * torch.eye(160) - torch.eye(160).roll(1, 0).tril(-1) - torch.eye(160).roll(-1, 0).triu(1)
+BEAM = (BENDS.T * torch.logspace(0, 4, 160) @ BENDS).expand(8, 160, 160).contiguous().requires_grad_()
+"""Stiff at one end and soft at the other: in float32 its inverse is off by a hundredth."""
+LOADS = torch.ones(8, 160, 1)
+
+
 def from_the_left() -> torch.Tensor:
     return torch.inverse(COVARIANCE) @ COLUMN
 
@@ -40,7 +46,11 @@ def of_one() -> torch.Tensor:
     return torch.inverse(ONE) @ SIDE
 
 
-@pytest.mark.parametrize("step", [from_the_left, from_the_right, mahalanobis, turned, of_one])
+def ill_conditioned() -> torch.Tensor:
+    return torch.linalg.inv(BEAM) @ LOADS
+
+
+@pytest.mark.parametrize("step", [from_the_left, from_the_right, mahalanobis, turned, of_one, ill_conditioned])
 def test_an_inverse_is_solved_with(step: Callable[[], torch.Tensor]) -> None:
     _told(step, "inverse")
 

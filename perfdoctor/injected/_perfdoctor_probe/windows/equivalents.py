@@ -25,6 +25,8 @@ _TIMES = 3
 have had the CPU."""
 _SAME = 1e-3
 """Of the largest number: sums in another order differ by less, and differences of squares by up to this."""
+_SAME_SOLUTION = 0.2
+"""The same of a system of equations: the inverse of a stiffness matrix in float32 was off by 0.04 in a healthy job."""
 _TIES = 0.9
 """Of places that must be the same: equal numbers may be ranked either way."""
 _LEAST = 0.005
@@ -325,7 +327,7 @@ def _key(kind: str, made, what) -> tuple:
 def _timed(other, now_ns: float, result) -> "_Tried | None":
     made, took_ns = _run(other.make)
     wanted = result if other.instead_of is None else other.instead_of
-    if wanted is not False and not agree(made, wanted):
+    if wanted is not False and not agree(made, wanted, _SAME_SOLUTION if other.is_ill_conditioned else _SAME):
         return None
     for _ in range(_TIMES):
         took_ns = min(took_ns, _run(other.make)[1])
@@ -345,14 +347,14 @@ def _run(function, *args) -> tuple:
     return made, _clock() - began
 
 
-def agree(one, wanted) -> bool:
+def agree(one, wanted, same: float = _SAME) -> bool:
     """Whether both hold the same numbers, up to rounding."""
     if one.shape != wanted.shape:
         return False
     if not one.is_floating_point():
         return bool((one == wanted).float().mean() >= _TIES)
     largest = float(wanted.abs().max()) if wanted.numel() else 0.0
-    return bool(torch.allclose(one, wanted, rtol=0.0, atol=_SAME * largest))
+    return bool(torch.allclose(one, wanted, rtol=0.0, atol=same * largest))
 
 
 def _row(kind: str, line: tuple, cases: "list[_Case]", beside: list, steps: int, sites, backward_ns) -> dict:

@@ -100,6 +100,7 @@ class Other:
         "in_each_step",
         "instead_of",
         "is_for_gradient",
+        "is_ill_conditioned",
         "kind",
         "links",
         "make",
@@ -121,6 +122,7 @@ class Other:
         in_each_step: bool = False,
         constant: tuple = (),
         is_for_gradient: bool = False,
+        is_ill_conditioned: bool = False,
     ) -> None:
         self.kind = kind
         self.make = make
@@ -143,6 +145,8 @@ class Other:
         """Tensors that have to hold the same in each step: something is made of them once."""
         self.is_for_gradient = is_for_gradient
         """It may take as long as what it replaces: the backward pass takes less."""
+        self.is_ill_conditioned = is_ill_conditioned
+        """Whether rounding may differ by far more than that of a sum."""
 
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":

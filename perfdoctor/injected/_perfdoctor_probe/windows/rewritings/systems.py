@@ -24,7 +24,7 @@ def solved_at_once(args: tuple, known) -> "Other | None":
         a, b = found.args[0], args[1 - side]
         a = a if a.dim() == b.dim() else a.reshape(-1, side_length, side_length)
         make, backward = _ways(a.mT if turned else a, b, left=side == 0)
-        return Other("inverse", make, [found], found.shape, backward)
+        return Other("inverse", make, [found], found.shape, backward, is_ill_conditioned=True)
     return None
 
 
