@@ -71,7 +71,6 @@ def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
         [POSITIONS],
         [TOKENS, TOKENS[:, :32]],
         [TOKENS, torch.randn(ROWS, 10, LENGTH)],
-        [TOKENS, torch.randint(0, 9, TOKENS.shape)],
     ],
     ids=[
         "nothing",
@@ -84,11 +83,19 @@ def test_padding_ahead_of_the_rows_is_cut_off_too() -> None:
         "positions",
         "two lengths",
         "a width like the length",
-        "needed beside it",
     ],
 )
 def test_what_may_be_needed_is_left(inputs: list[torch.Tensor]) -> None:
     assert cut(inputs) is None
+
+
+def test_where_only_one_of_two_inputs_is_padded_it_alone_is_cut() -> None:
+    """Questions padded as long as the texts that they are matched with. A model that takes both alike fails, and is
+    left alone."""
+    texts = torch.randint(1, 90, TOKENS.shape, generator=torch.Generator().manual_seed(1))
+    found = cut([TOKENS, texts])
+    assert found is not None and (found.length, found.needed) == (LENGTH, LONGEST)
+    assert torch.equal(found.of(TOKENS), TOKENS[:, :LONGEST]) and found.of(texts) is texts
 
 
 def _frames(longest: int = LONGEST) -> torch.Tensor:

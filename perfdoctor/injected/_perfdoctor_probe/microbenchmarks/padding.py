@@ -22,13 +22,15 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)
 class Cut:
     """Where the sequences of a batch begin and end."""
 
-    __slots__ = ("first", "last", "length", "rows")
+    __slots__ = ("ends", "first", "last", "length", "rows")
 
-    def __init__(self, rows: int, length: int, first: int, last: int) -> None:
+    def __init__(self, rows: int, length: int, first: int, last: int, ends: "dict[int, int] | None" = None) -> None:
         self.rows = rows
         self.length = length
         self.first = first
         self.last = last
+        self.ends = ends
+        """Where only some tensors are cut, each at an end of its own: by the address of their numbers."""
 
     @property
     def needed(self) -> int:
@@ -37,6 +39,8 @@ class Cut:
     def of(self, tensor):
         """The same part of a tensor: of each dimension as long as the sequences, but for the one of samples. Numbers
         that can only be lengths of rows end where the rows do."""
+        if self.ends is not None:
+            return tensor.narrow(1, 0, self.ends[tensor.data_ptr()]) if tensor.data_ptr() in self.ends else tensor
         if tensor.dim() == 1 and tensor.dtype in _WHOLE and tensor.shape[0] == self.rows != self.length:
             is_lengths = tensor.dtype != torch.bool and self.needed < int(tensor.max()) <= self.length
             return tensor.clamp(max=self.needed) if is_lengths else tensor
@@ -56,7 +60,15 @@ def cut(tensors: list) -> "Cut | None":
     before, after = (min(_constant(side) for side in sides) for sides in (varied, [one.flip(1) for one in varied]))
     first, last = (count if count >= _UNUSED * length else 0 for count in (before, after))
     found = Cut(rows, length, first, length - last)
-    return found if 0 < found.needed < length else None
+    return found if 0 < found.needed < length else _each_at_its_own(varied)
+
+
+def _each_at_its_own(varied: list) -> "Cut | None":
+    """Of tensors that need not go together, such as questions and texts padded alike: those that have padding."""
+    rows, length = varied[0].shape
+    padding = {one.data_ptr(): _constant(one.flip(1)) for one in varied}
+    ends = {at: length - count for at, count in padding.items() if _UNUSED * length <= count < length}
+    return Cut(rows, length, 0, min(ends.values()), ends) if ends else None
 
 
 def typical(tensors: list) -> "Cut | None":
