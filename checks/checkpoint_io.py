@@ -41,11 +41,12 @@ Limits
 Bytes of what a trainer writes by itself, from a buffer in memory, are those of the buffer. A loop that saves every few
 minutes is not observed for so long unless `--to-end` says so. No trial skips checkpoints: what is on the disk
 afterwards would not be the job's. Copies from a device that the job makes itself before it saves are not told apart;
-those that are told wait for what the device has yet to do, and have not been run on a GPU. Whether a thread that writes
-gets a CPU is not known before a trial: the range reaches from none of its work beside the loop to all. What never
-changes is told by versions of tensors and by samples of their bytes: of copies of a large table of which few rows
-change, that may be wrong; and layers that are frozen are among it, which whoever loads the checkpoint needs from
-somewhere else then.
+those that are told wait for what the device has yet to do, and have not been run on a GPU. Many files in every step are
+taken for what the step reads again, such as activations that hooks of autograd write; reading them is not timed.
+Whether a thread that writes gets a CPU is not known before a trial: the range reaches from none of its work beside the
+loop to all. What never changes is told by versions of tensors and by samples of their bytes: of copies of a large table
+of which few rows change, that may be wrong; and layers that are frozen are among it, which whoever loads the checkpoint
+needs from somewhere else then.
 
 References
 ----------
@@ -98,6 +99,12 @@ _WORTH = 0.02
 """Of the step, that checkpoints may cost after the fix: a crash in 50 hours then loses as much as they take."""
 _EACH = 1.05
 """Steps from one to the next, mean, up to which it is one in every step."""
+_SCRATCH = 4
+"""Files in every step, from which on they are no checkpoints, but what the step itself reads again: a model and its
+optimizer may be in two."""
+_SPARED = (0.8, 2.0)
+"""Of what writing them takes: reading them again takes as long, and is not timed. Activations that hooks of autograd
+wrote and read took 43 % of a step, 29 % of it to write."""
 _VIEWS = 1.25
 """Storage over what is shown of it, from which on views of larger tensors are worth naming."""
 _MOSTLY = 4
@@ -135,6 +142,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return clear(
             "checkpoints take {cost_ms} per step ({cost_share}): {saves:one} in {steps:step}", *_seen(saves, cost)
         )
+    if saves.every < _EACH and saves.calls_per_save >= _SCRATCH:
+        return found(_scratch(saves, step, cost, limits))
     return found(_frequent(saves, evidence.job, step, cost, limits))
 
 
@@ -144,6 +153,36 @@ def _seen(saves: Checkpoints, cost: Cost) -> tuple[Measurement, ...]:
         Measurement("saves", saves.saves, "count", "steps that saved"),
         Measurement("steps", saves.steps, "count", "steps after the warm-up"),
         milliseconds("save_ms", saves.save_ms, "saving, in a step that does"),
+    )
+
+
+def _scratch(saves: Checkpoints, step: Step, cost: Cost, limits: Limits) -> Finding:
+    return Finding(
+        id="PD14.files-in-each-step",
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="every step writes {files:file} of tensors: {cost_ms} per step ({cost_share})",
+        reasoning="so many in a step are no checkpoints: what they hold may as well stay in memory until it is read",
+        evidence=(
+            *_seen(saves, cost),
+            Measurement("files", round(saves.calls_per_save), "count", "files that a step writes"),
+            Measurement("bytes", saves.bytes, "bytes", "written by one call"),
+        ),
+        location=location(saves.site),
+        fix=Fix(
+            text="Keep in memory what a step writes to read it again. Activations that do not fit: checkpoint the "
+            "dearest layers, which computes them twice.",
+            code="output = torch.utils.checkpoint.checkpoint(block, inputs, use_reentrant=False)\n"
+            "# not torch.autograd.graph.saved_tensors_hooks(write, read) around the forward pass",
+            risk="More memory is in use during a step.",
+        ),
+        savings=savings(
+            step,
+            _SPARED[0] * cost.ms,
+            min(_SPARED[1] * cost.ms, step.step_ms),
+            "the measured saves; what reads them again is not timed",
+            part=Part.OTHER if saves.is_steady else Part.EPOCH,
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ill_runs.aside import metric, same_each_epoch, unused
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
-from ill_runs.checkpoints import HELD, checkpoints
+from ill_runs.checkpoints import HELD, checkpoints, scratch_files
 from ill_runs.communication import (
     by_turns,
     collecting,
@@ -243,6 +243,7 @@ ILL: dict[str, Evidence] = {
     "PD10.scalar-reads": scalar_reads(),
     "PD10.device-sync": device_sync(),
     "PD14.frequent-checkpoints": checkpoints(),
+    "PD14.files-in-each-step": scratch_files(),
     "PD14.whole-storages": checkpoints(contents=with_(HELD, tensor_bytes=98_304, storage_bytes=78_692_352)),
     "PD15.growing-container": growing(),
     "PD15.growing-file": growing_file(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.checkpoints import HELD, SAVE_LINE, checkpoints, in_every_step
+from ill_runs.checkpoints import HELD, SAVE_LINE, checkpoints, in_every_step, scratch_files
 from perfdoctor.checks.checkpoint_io import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
@@ -39,6 +39,15 @@ def test_one_that_is_in_every_step_is_a_part_of_it() -> None:
     finding = _found(in_every_step())
     assert finding.savings.part is Part.OTHER
     assert finding.savings.high_ms == pytest.approx(20.0) and finding.severity is Severity.ERROR
+
+
+def test_many_files_in_every_step_are_no_checkpoints() -> None:
+    finding = _found(scratch_files())
+    assert finding.id == "PD14.files-in-each-step" and number(finding, "files") == 9
+    assert finding.location is not None and finding.location.line == SAVE_LINE.line
+    # The 20 ms that they take to write, at least most of them; to read them again is not timed.
+    assert finding.savings.low_ms == pytest.approx(16.0) and finding.savings.high_ms > 20.0
+    assert _found(scratch_files(2.0)).id == "PD14.frequent-checkpoints", "a model and its optimizer"
 
 
 @pytest.mark.parametrize(("save_ms", "count"), [(12.4, 0), (12.6, 1)])

@@ -24,3 +24,9 @@ def in_every_step() -> Evidence:
     """So often that the steady step has them as a part."""
     parts = Parts(input_wait=0.3, forward=8.0, backward=10.0, optimizer=2.0, checkpoint=20.0, other=0.2)
     return with_(checkpoints(20.0, 1.0, is_steady=True), step=step(parts))
+
+
+def scratch_files(calls: float = 9.0) -> Evidence:
+    """Activations that a step writes to so many files, and reads again."""
+    evidence = in_every_step()
+    return with_(evidence, checkpoints__calls_per_save=calls)
