@@ -19,8 +19,8 @@ def growing_wrappers(case: Case) -> Finding | None:
         id="PD15.growing-wrappers",
         severity=case.severity,
         confidence=Confidence.HIGH,
-        message="steps went from {early_ms} to {late_ms}: {name} is put around what it was put around before",
-        reasoning="each call goes through all of {layers:layer}; {line} took {line_early_ms} per step at first and "
+        message="steps went from {early_ms} to {late_ms}: {name} wraps its own result again and again",
+        reasoning="each call goes through {layers:layer}; {line} took {line_early_ms} per step at first and "
         "{line_late_ms} later" + case.rate,
         evidence=(*case.measured, *layers_measured(wrapped), *line_measured(lines[0])),
         location=location(wrapped.site or lines[0].site),
