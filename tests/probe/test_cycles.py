@@ -40,6 +40,7 @@ def test_one_that_calls_the_model_no_more_often_is_known_by_what_it_takes() -> N
         _cycles(ACTING, 65),  # longer than any window
         _cycles((1000, 41, False), 20),  # takes as long as the others: a validation of one batch
         _cycles((9000, 41, True), 5),  # an iterator starts in each: epochs
+        [*_cycles((9000, 41, True), 5, 5), *_cycles(ACTING, 5, 1)],  # the last start was not noted yet
         [*_cycles(ACTING, 5, 2), LEARNING, *_cycles(ACTING, 5, 2)],
         _cycles((1_100_000, 41, False), 5),  # a window of more than a second
     ],

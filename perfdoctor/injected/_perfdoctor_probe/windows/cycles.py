@@ -15,6 +15,8 @@ _LEAST_SHARE = 0.2
 """Of the time, in the steps that are unlike the others; see `evidence.steady.REGULAR_SHARE`."""
 _LONG = 3.0
 """Times the usual step: longer ones are unlike it, though they call the model as often."""
+_BESIDE = 0.5
+"""Of the long steps, that may begin an epoch or save something besides: where most do, that is what they are."""
 _KEPT = 1024
 """Steps looked at, the latest."""
 
@@ -64,7 +66,7 @@ class Cycles:
         length = latest[1] - latest[0]
         if not 1 < length <= _LONGEST or any(later - one != length for one, later in pairwise(latest)):
             return None
-        if all(seen[index][2] for index in latest):  # one of them may begin an epoch all the same
+        if sum(seen[index][2] for index in latest) > _BESIDE * len(latest):
             return None
         whole = sum(wall for wall, _, _ in seen[latest[0] : latest[-1]])
         if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:
