@@ -395,8 +395,13 @@ class Probe:
         started = {row[1] for row in self.loading.rows if row[4]}
         first = line.step - len(rows)
         wall, micro, saving = (records.STEP_COLUMNS.index(name) for name in ("wall_us", "micro", "checkpoint_us"))
+        # What a window lengthens is no long step of the job's.
         found = self.cycles.look(
-            first, [(row[wall], row[micro], row[saving] > 0 or step in started) for step, row in enumerate(rows, first)]
+            first,
+            [
+                (0 if step in marked else row[wall], row[micro], row[saving] > 0 or step in started)
+                for step, row in enumerate(rows, first)
+            ],
         )
         if found is not None:
             self.recorder.record("cycle", step=line.step, **found)
