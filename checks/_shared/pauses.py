@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.quantities import Evidence, Missing, Pause
+from perfdoctor.api.quantities import Evidence, LockWaits, Missing, Pause
 
 _LEAST_LOOKS = 40
 """At all threads: fewer do not tell a share."""
@@ -15,20 +15,22 @@ _LEAST_WAITS = 5
 """Whose time ran out."""
 
 
+def looked_at(evidence: Evidence) -> LockWaits | None:
+    """What the looks have shown; None after too few."""
+    seen = evidence.lock_waits
+    return None if isinstance(seen, Missing) or seen.looks < _LEAST_LOOKS else seen
+
+
 def awaited_pause(evidence: Evidence) -> Pause | None:
     """The one that is awaited most."""
-    seen = evidence.lock_waits
-    if isinstance(seen, Missing) or seen.looks < _LEAST_LOOKS:
-        return None
-    return next((pause for pause in seen.pauses if _is_awaited(pause)), None)
+    seen = looked_at(evidence)
+    return None if seen is None else next((pause for pause in seen.pauses if _is_awaited(pause)), None)
 
 
 def is_worked_for(evidence: Evidence) -> bool:
     """Whether other threads compute most of the time in which the loop waits."""
-    seen = evidence.lock_waits
-    if isinstance(seen, Missing) or seen.looks < _LEAST_LOOKS or seen.all_wait is None:
-        return False
-    return seen.all_wait < _IDLE * seen.loop_waits
+    seen = looked_at(evidence)
+    return seen is not None and seen.all_wait is not None and seen.all_wait < _IDLE * seen.loop_waits
 
 
 def _is_awaited(pause: Pause) -> bool:

@@ -9,6 +9,7 @@ from .case import Case
 
 _MORE = (0.3, 1.0)
 """Of what more CPUs would save if passes were divided among all: two threads made them 1.2 to 2 times as fast."""
+_RISK = "Whoever else was to have these CPUs shares them with training."
 
 
 def pinned_process(case: Case) -> Finding | None:
@@ -26,7 +27,7 @@ def pinned_process(case: Case) -> Finding | None:
     inherited = (
         "torch makes no more threads than that"
         if threads.intra_op <= threads.affinity_cpus
-        else ("so may torch's {threads:thread}, which wait for each other")
+        else "so may torch's {threads:thread}, which wait for each other"
     )
     return Finding(
         id="PD13.pinned-process",
@@ -58,11 +59,11 @@ def _fix(case: Case) -> Fix:
             "it all that it starts.",
             code=f"unset {' '.join(case.binding)}",
             language="bash",
-            risk="Whoever else was to have these CPUs shares them with training.",
+            risk=_RISK,
         )
     return Fix(
         text="Pin the helper in its own thread or process, and leave the training thread its CPUs.",
         code="def work():\n    os.sched_setaffinity(0, [core])  # of the thread that runs this\n    ...\n\n"
         "threading.Thread(target=work).start()",
-        risk="Whoever else was to have these CPUs shares them with training.",
+        risk=_RISK,
     )

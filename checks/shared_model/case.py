@@ -8,6 +8,8 @@ from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Measurement, milliseconds, share
 from perfdoctor.api.quantities import Cause, Concurrency, Evidence, Host, LockWaits, Missing, Step
 
+from .._shared.pauses import looked_at
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -37,8 +39,6 @@ class Limits:
     """Threads that stand before the model per measured forward."""
 
 
-_MIN_LOOKS = 40
-"""At all threads: fewer do not tell a share."""
 MIN_MEASURED = 20
 """Fewer measured forwards do not make a mean."""
 
@@ -76,8 +76,8 @@ class Forwards:
     def beside_training(self) -> tuple[LockWaits, Host] | None:
         """What looks at all threads have shown, and the CPUs meanwhile; None where no loop trains, or after too few
         looks."""
-        seen, host = self.evidence.lock_waits, self.evidence.host
-        if self.serving or isinstance(seen, Missing) or isinstance(host, Missing) or seen.looks < _MIN_LOOKS:
+        seen, host = looked_at(self.evidence), self.evidence.host
+        if self.serving or seen is None or isinstance(host, Missing):
             return None
         return seen, host
 

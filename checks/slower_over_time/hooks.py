@@ -6,17 +6,17 @@ from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, locat
 from perfdoctor.api.quantities import GrowingHooks
 
 from .growth import Case, line_measured
-from .kept import NAMED, lines_of
+from .kept import dearest, lines_of
 
 _ON_ALL = "all modules"
 
 
 def growing_hooks(case: Case) -> Finding | None:
     """Where the hook's own lines, or those that call what has the hooks, take most of what steps take longer."""
-    shares = [(hooks, lines_of(hooks, case.growth.lines)) for hooks in case.growth.hooks]
-    hooks, lines = max(shares, key=lambda pair: sum(line.share for line in pair[1]), default=(None, []))
-    if hooks is None or sum(line.share for line in lines) < NAMED:
+    blamed = dearest(case.growth.hooks, lambda hooks: lines_of(hooks, case.growth.lines))
+    if blamed is None:
         return None
+    hooks, lines = blamed
     several = hooks.owners > 1
     return Finding(
         id="PD15.growing-hooks",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds
 from perfdoctor.api.quantities import GrowingContainer, GrowingHooks, GrowingLine, GrowingTensor, Site, Trend
 
+from .._shared.lines import key
 from .growth import MOST, Case, line_measured
 
+Kept = TypeVar("Kept")
 NAMED = 0.4
 """Of the growth, in lines that name a container or are given it: a busy neighbour makes all other lines longer too."""
 _ON_CPU = 0.5
@@ -74,8 +77,14 @@ def lines_of(kept: GrowingContainer | GrowingHooks | GrowingTensor, lines: Seque
 
 def lines_in(places: Sequence[Site], lines: Sequence[GrowingLine], functions: Sequence[str] = ()) -> list[GrowingLine]:
     """Those at these places, and those of functions with these names."""
-    known = {(site.file, site.line) for site in places}
-    return [line for line in lines if (line.site.file, line.site.line) in known or line.site.function in functions]
+    known = {key(site) for site in places}
+    return [line for line in lines if key(line.site) in known or line.site.function in functions]
+
+
+def dearest(kept: Sequence[Kept], lines: Callable[[Kept], list[GrowingLine]]) -> tuple[Kept, list[GrowingLine]] | None:
+    """The one whose lines take most of what steps take longer, with these; None where that is too little."""
+    one, its_lines = max(((one, lines(one)) for one in kept), key=lambda pair: _share(pair[1]), default=(None, []))
+    return None if one is None or _share(its_lines) < NAMED else (one, its_lines)
 
 
 def container_measured(container: GrowingContainer) -> tuple[Measurement, ...]:

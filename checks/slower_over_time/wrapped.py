@@ -6,15 +6,15 @@ from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, locat
 from perfdoctor.api.quantities import Wrapped
 
 from .growth import Case, line_measured
-from .kept import NAMED, lines_in
+from .kept import dearest, lines_in
 
 
 def growing_wrappers(case: Case) -> Finding | None:
     """Where a layer's own lines take most of what steps take longer."""
-    shares = [(one, lines_in(one.uses, case.growth.lines)) for one in case.growth.wrapped]
-    wrapped, lines = max(shares, key=lambda pair: sum(line.share for line in pair[1]), default=(None, []))
-    if wrapped is None or sum(line.share for line in lines) < NAMED:
+    blamed = dearest(case.growth.wrapped, lambda one: lines_in(one.uses, case.growth.lines))
+    if blamed is None:
         return None
+    wrapped, lines = blamed
     return Finding(
         id="PD15.growing-wrappers",
         severity=case.severity,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
+from .._shared.lines import key
 from .allocator_churn import MOST_PER_FAULT
 from .limits import Limits
 
@@ -20,7 +21,7 @@ def memory_trimmed(
     lines = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
     if at is None:
         return None
-    spent = [line.ms_per_step for line in lines if (line.site.file, line.site.line) == (at.file, at.line)]
+    spent = [line.ms_per_step for line in lines if key(line.site) == key(at)]
     if not spent:
         return None
     call_ms, faults_ms = evidence.felt_ms(sum(spent)), min(memory.system_cpu_ms, faults_ms)

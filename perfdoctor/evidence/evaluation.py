@@ -156,11 +156,12 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
 def collected(process: ProcessRecording, evaluations: Ints, typical: Ints) -> CollectedOutputs | None:
     """What a trainer keeps of the outputs in each of the `typical` evaluations, by their steps and those of all; None
     where none is known to."""
-    calls = []
-    for call in process.calls:
-        before = evaluations[evaluations < call.step]  # it is written after the step that it was in
-        if call.kind == "collected" and before.size and before[-1] in typical:
-            calls.append(call)
+    calls = [
+        call
+        for call in process.calls
+        # It is written after the step that it was in.
+        if call.kind == "collected" and np.isin(evaluations[evaluations < call.step][-1:], typical).any()
+    ]
     ms = sum(call.us for call in calls) / 1000
     if not calls or ms <= 0:
         return None

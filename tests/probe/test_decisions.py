@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -34,7 +34,9 @@ def _decided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **texts: str) -> d
         file.write_text(text)
         ours.add(str(file))
         loaded = "__main__" if name == "main" else name
-        monkeypatch.setitem(sys.modules, loaded, SimpleNamespace(__file__=str(file)))  # type: ignore[arg-type]
+        module = ModuleType(loaded)
+        module.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, loaded, module)
     found = decisions(lambda file: file not in ours)
     return {name: (Path(file).stem, line, function) for name, (file, line, function, _) in found.items()}
 

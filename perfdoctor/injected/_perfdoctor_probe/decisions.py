@@ -5,7 +5,9 @@ that is cut by rank. By their source alone: whether such a line runs is for othe
 import ast
 import functools
 import os
-import sys
+
+from .script import function_at, parsed, read
+from .sites import users_modules
 
 _LARGEST = 1 << 18
 """Bytes of all files that are parsed: about 0.3 s, once."""
@@ -23,54 +25,33 @@ def decisions(is_library) -> "dict[str, tuple]":
     """Places by name, the first one of each: a keyword's or a function's own, or `shard`."""
     found: "dict[str, tuple]" = {}
     left = _LARGEST
-    for file in _files(is_library):
-        text = _read(file)
-        if len(text) <= left and any(word in text for word in _SPEAKS_OF):
+    files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
+    for file in dict.fromkeys(os.path.abspath(file) for file in files if file.endswith(".py")):
+        text = read(file, left)
+        if any(word in text for word in _SPEAKS_OF):
             left -= len(text)
             for name, line, function in _decided(text):
                 found.setdefault(name, (file, line, function, None))
     return found
 
 
-def _files(is_library) -> "list[str]":
-    """Of the job's modules, its script first."""
-    modules = [sys.modules.get("__main__"), *list(sys.modules.values())]
-    files = [getattr(module, "__dict__", {}).get("__file__") for module in modules]
-    own = [file for file in files if type(file) is str and file.endswith(".py") and not is_library(file)]
-    return list(dict.fromkeys(map(os.path.abspath, own)))
-
-
-def _read(file: str) -> bytes:
-    try:
-        if os.path.getsize(file) > _LARGEST:
-            return b""
-        with open(file, "rb") as source:
-            return source.read()
-    except OSError:
-        return b""
-
-
 def _decided(text: bytes) -> "list[tuple]":
     """Names, lines and functions, in the order of the source."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    found: "list[tuple]" = []
-    _look(tree, "<module>", set(), found)
-    return sorted(found, key=lambda one: one[1])
+    tree, found = parsed(text), []
+    if tree is not None:
+        _look(tree, set(), found)
+    return [(name, line, function_at(tree, line)) for name, line in sorted(found, key=lambda one: one[1])]
 
 
-def _look(node, function: str, of_rank: "set[str]", found: list) -> None:
+def _look(node, of_rank: "set[str]", found: list) -> None:
     """Within a node; `of_rank` has the names of the function that are computed from a rank."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        function, of_rank = node.name, set()
+        of_rank = set()
     if isinstance(node, ast.Assign) and _is_of_rank(node.value, of_rank):
         of_rank.update(one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name))
-    for name, line in _decides(node, of_rank):
-        found.append((name, line, function))
+    found += _decides(node, of_rank)
     for child in ast.iter_child_nodes(node):
-        _look(child, function, of_rank, found)
+        _look(child, of_rank, found)
 
 
 def _decides(node, of_rank: "set[str]") -> "list[tuple]":

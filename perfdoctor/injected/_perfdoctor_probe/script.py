@@ -27,19 +27,13 @@ def options(trainer: str) -> dict:
     """Where the script gives them, as places by keyword; empty without any, or where the script cannot be read."""
     words = _WORDS.get(trainer)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
-    if words is None or not isinstance(file, str):
-        return {}
-    try:
-        if os.path.getsize(file) > _LARGEST:
-            return {}
-        with open(file, "rb") as source:
-            tree = ast.parse(source.read())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    tree = parsed(read(file, _LARGEST)) if words is not None and isinstance(file, str) else None
+    if tree is None:
         return {}
     found: dict = {}
     for word, value in (given for node in ast.walk(tree) for given in _given(node)):
         if word in words and not _is_off(value):
-            found.setdefault(word, (os.path.abspath(file), value.lineno, _function(tree, value.lineno), None))
+            found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
     return found
 
 
@@ -64,7 +58,26 @@ def _is_off(value) -> bool:
     return isinstance(value, ast.Constant) and (value.value is None or value.value is False)
 
 
-def _function(tree, line: int) -> str:
+def read(file: str, largest: int) -> bytes:
+    """A source; nothing of one that cannot be read or has more bytes."""
+    try:
+        if os.path.getsize(file) > largest:
+            return b""
+        with open(file, "rb") as source:
+            return source.read()
+    except OSError:
+        return b""
+
+
+def parsed(text: bytes):
+    """None of what is no Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def function_at(tree, line: int) -> str:
     """The innermost function around a line."""
     around = [
         node

@@ -49,6 +49,23 @@ def _application(filename: str) -> str:
     return filename[: len(filename) - len(rest)]
 
 
+def users_frame(frame, is_library):
+    """The innermost frame of the user's, from this one outwards; None without one."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def users_modules(is_library) -> dict:
+    """Modules of the user's by name, the script first."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if type(module) is type(sys) else None
+        if type(file) is str and not is_library(file):
+            found[name] = module
+    return found
+
+
 class Sites:
     """Gives each place a small number; a place is written to the recording when it is first met."""
 

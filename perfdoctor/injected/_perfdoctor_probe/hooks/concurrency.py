@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from .. import procfs, threads
+from ..sites import users_frame
 from .backlog import Backlog
 
 _MEASURED = 128
@@ -176,9 +177,7 @@ class Concurrency:
 
     def _waiters(self) -> int:
         """A thread of an idle pool stands in a queue's code; one that waits for the caller's lock, in the caller's."""
-        frame = sys._getframe(4)
-        while frame is not None and self.sites.is_library(frame.f_code.co_filename):
-            frame = frame.f_back
+        frame = users_frame(sys._getframe(4), self.sites.is_library)
         if frame is None:
             return 0
         known = self.seen.threads

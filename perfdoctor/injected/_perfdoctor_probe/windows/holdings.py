@@ -6,11 +6,11 @@ of objects what Python itself keeps of them: attributes and slots.
 
 import collections
 import dis
-import sys
 import types
 
 import torch
 
+from ..sites import users_modules
 from . import growing_hooks, nesting
 from .tensor_sizes import array_type
 
@@ -91,7 +91,7 @@ class Holdings:
         """By the `id()` of what makes layers alike, the innermost one of several."""
         self.met: "dict[int, object]" = {}
         self.kinds: "dict[int, tuple]" = {}
-        self.modules = self._modules()
+        self.modules = users_modules(sites.is_library)
 
     def walk(self, frame, roots=()) -> "Holdings":
         """From `roots`, objects by name, from the frames that lead to `frame`, then from the user's modules."""
@@ -117,14 +117,6 @@ class Holdings:
                 self.nested[kind] = held
 
     # -- where names are ----------------------------------------------------------------------------------
-
-    def _modules(self) -> "dict[str, types.ModuleType]":
-        found = {}
-        for name, module in list(sys.modules.items()):
-            file = vars(module).get("__file__") if type(module) is types.ModuleType else None
-            if type(file) is str and not self.is_library(file):
-                found[name] = module
-        return found
 
     def _globals(self) -> "list[Held]":
         found = []

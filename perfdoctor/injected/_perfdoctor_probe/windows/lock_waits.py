@@ -11,6 +11,7 @@ import threading
 import time
 
 from ..rows import rounded
+from ..sites import users_frame
 from .locks import Locks
 from .pauses import Pauses
 from .polling import Polling
@@ -47,7 +48,8 @@ class LockWaitsWindow:
         """Why this cannot be done now, or ""."""
         others = set(threading._active) - {_thread.get_ident()}
         frames = sys._current_frames()
-        alone = not any(self._is_users(frames[ident]) for ident in others if ident in frames)
+        running = (frames[ident] for ident in others if ident in frames)
+        alone = all(users_frame(frame, self.sites.is_library) is None for frame in running)
         return "no other thread runs the job's own code" if alone else ""
 
     def open(self) -> None:
@@ -123,10 +125,3 @@ class LockWaitsWindow:
         self.pauses.look(frames, lead, idle)
         self.loop_waits += idle
         self.looks += 1
-
-    def _is_users(self, frame) -> bool:
-        while frame is not None:
-            if not self.sites.is_library(frame.f_code.co_filename):
-                return True
-            frame = frame.f_back
-        return False

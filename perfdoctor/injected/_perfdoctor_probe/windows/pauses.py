@@ -15,6 +15,7 @@ import time
 from _thread import get_ident
 
 from ..rows import milliseconds, rounded
+from ..sites import users_frame
 from .source import called, parsed
 from .stacks import waits
 
@@ -101,9 +102,8 @@ class Pauses:
             self.seen[awaited][place] = self.seen[awaited].get(place, 0) + looks
 
     def _place(self, frame) -> "tuple | None":
-        while frame is not None and self.is_library(frame.f_code.co_filename):
-            frame = frame.f_back
-        return None if frame is None else (frame.f_code, frame.f_lineno)
+        own = users_frame(frame, self.is_library)
+        return None if own is None else (own.f_code, own.f_lineno)
 
     def _asleep(self, frame) -> "tuple | None":
         """Of a thread whose innermost frame stands at a line of the user's that sleeps."""

@@ -11,6 +11,7 @@ from collections import Counter
 
 from .. import procfs
 from ..rows import rounded
+from ..sites import users_frame
 from .source import called, parsed
 
 _ASKING = frozenset("get_nowait empty full qsize is_set poll done is_alive locked sleep time monotonic len".split())
@@ -44,10 +45,9 @@ class Polling:
                 continue
             self.cpu_ns.setdefault(native, procfs.thread_cpu_ns(native))
             self.looks[native] += 1
-            while frame is not None and self.is_library(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is not None and frame.f_lineno in self._asking(frame.f_code.co_filename):
-                self.asking.setdefault(native, Counter())[frame.f_code, frame.f_lineno] += 1
+            own = users_frame(frame, self.is_library)
+            if own is not None and own.f_lineno in self._asking(own.f_code.co_filename):
+                self.asking.setdefault(native, Counter())[own.f_code, own.f_lineno] += 1
 
     def rows(self, sites) -> "list[dict]":
         """The busiest first."""
