@@ -37,6 +37,16 @@ ILL = {
     "quota": "throttled",
 }
 """Cases, and the reasons that a report is to give. What follows an optimizer's step lies outside of all parts."""
+LINES = {
+    "data": "work(self.extra_ms)",
+    "data+norm": "work(self.extra_ms)",
+    "forward": 'work(MS if CASE == "forward"',
+    "backward": 'work(MS if CASE == "backward"',
+    "update": 'work(MS if CASE == "update"',
+    "gc": "gc.collect()",
+    "shards": "DataLoader(",
+}
+"""What stands in the line to name, where there is one; a line of `work` itself is as good."""
 _QUOTA_CPUS = 0.12
 TURNS = "PD19.late-by-turns"
 """The finding that the case `turns` is to give: no rank is to blame for it."""
@@ -66,7 +76,8 @@ def observed(case: str, late: int, milliseconds: float, ranks: int) -> dict[str,
     check = next(check for check in told["checks"] if check["code"] == "PD19")
     measured = {m["name"]: m["value"] for m in check["measurements"]}
     alarms = [finding["id"] for finding in check["findings"] if finding["severity"] != "note"]
-    return {**measured, "outcome": check["outcome"], "alarms": alarms}
+    lines = [finding["location"]["line"] for finding in check["findings"] if finding["location"]]
+    return {**measured, "outcome": check["outcome"], "alarms": alarms, "lines": lines}
 
 
 def is_right(case: str, late: int, seen: dict[str, Any]) -> bool:
@@ -80,6 +91,13 @@ def is_right(case: str, late: int, seen: dict[str, Any]) -> bool:
     return seen.get("late_rank") in late_ones and seen.get("late_reason") == ILL[case]
 
 
+def names_line(case: str, seen: dict[str, Any]) -> bool:
+    source = JOB.read_text().splitlines()
+    start = source.index("def work(milliseconds: float) -> None:")
+    body = range(start + 1, source.index("", start) + 1)
+    return any(line in body or LINES[case] in source[line - 1] for line in seen["lines"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
@@ -88,6 +106,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[*CASES], choices=CASES)
     asked = parser.parse_args()
     counts: dict[tuple[str, int], list[bool]] = {}
+    named: list[bool] = []
     for number in range(asked.first, asked.first + asked.rounds):
         for ranks in asked.ranks:
             for case in asked.cases:
@@ -95,10 +114,13 @@ def main() -> None:
                 seen = observed(case, late, 3.0 if case == "noise" else 15.0, ranks)
                 right = is_right(case, late, seen)
                 counts.setdefault((case, ranks), []).append(right)
+                if right and case in LINES:
+                    named.append(names_line(case, seen))
                 print("right" if right else "WRONG", case, f"rank {late} of {ranks}", json.dumps(seen), flush=True)
     for name, cases in (("ill", (*ILL, "turns")), ("healthy", HEALTHY)):
         results = [right for (case, _), some in counts.items() if case in cases for right in some]
         print(f"{name}: {sum(results)} of {len(results)} right")
+    print(f"line: {sum(named)} of {len(named)} right, of those whose rank and reason are")
 
 
 if __name__ == "__main__":

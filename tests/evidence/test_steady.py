@@ -305,6 +305,36 @@ def test_counters_taken_after_the_last_step_are_left_out(tmp_path: Path) -> None
     assert step.process_cpu_ms == pytest.approx(10.0)
 
 
+def test_counters_leave_out_stretches_with_an_evaluation(tmp_path: Path) -> None:
+    """Its CPU time and page faults are not those of the steps around it."""
+    step = _measured(
+        tmp_path,
+        loader(),
+        steps([910_000 if i == 50 else WALL_US for i in range(100)]),
+        iterator(50),
+        sample(10, utime_us=10_000_000),
+        sample(40, utime_us=10_300_000),
+        sample(60, utime_us=11_400_000),
+        sample(90, utime_us=11_700_000),
+    )
+    assert step.process_cpu_ms == pytest.approx(10.0)
+
+
+def test_counters_with_evaluations_everywhere_are_taken_over_the_span(tmp_path: Path) -> None:
+    """Stretches that leave them out hold too few steps."""
+    step = _measured(
+        tmp_path,
+        loader(),
+        steps(WALL_US, 100),
+        iterator(25),
+        iterator(75),
+        sample(10, utime_us=10_000_000),
+        sample(50, utime_us=11_000_000),
+        sample(90, utime_us=12_000_000),
+    )
+    assert step.process_cpu_ms == pytest.approx(25.0)
+
+
 def test_without_two_samples_counters_are_missing_with_a_reason(tmp_path: Path) -> None:
     step = _measured(tmp_path, steps(WALL_US, 100), sample(50))
     for value in (step.process_cpu_ms, step.run_delay_ms):
