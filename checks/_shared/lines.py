@@ -37,7 +37,7 @@ def backward_line(evidence: Evidence) -> Line | None:
     """The line that asks for the backward pass most often."""
     lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
     asking = [line for line in lines if line.part == "backward" and line.site.via]
-    return max(asking, key=lambda line: line.passes_per_step, default=None)
+    return max(asking, key=lambda line: line.passes_per_update, default=None)
 
 
 def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site | Missing | None:

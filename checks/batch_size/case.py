@@ -69,12 +69,13 @@ class Case:
 
     def _passes(self) -> int:
         """In a loop that makes its batches itself: calls of the network that have a backward pass each. Two views of a
-        sample, or what an agent did, are several calls and one backward pass."""
+        sample, or what an agent did, are several calls and one backward pass; networks that learn in turn have a pass
+        and an update each."""
         layers, line = self.evidence.layers, backward_line(self.evidence)
         if isinstance(layers, Missing) or line is None:
             return 1
         whole = max((layer.calls_per_step for layer in layers.layers if not layer.name), default=1.0)
-        return max(1, round(min(whole, line.passes_per_step)))
+        return max(1, round(min(whole, line.passes_per_update)))
 
     @property
     def first_input(self) -> tuple[int, ...]:

@@ -74,8 +74,8 @@ class Line:
     """Of the part's operators, by number."""
     runs_per_step: float
     """How often the line ran, estimated; 1 for a line that calls a whole network once."""
-    passes_per_step: float = 0.0
-    """Backward passes that it asked for, or took part in."""
+    passes_per_update: float = 0.0
+    """Backward passes that it asked for, or took part in, between one optimizer's update and the next, of whichever."""
     loop: Loop | None = None
     """Only of a line that runs often, and of a loop whose source could be read."""
     faults_per_step: float = 0.0

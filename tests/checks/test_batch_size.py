@@ -295,7 +295,7 @@ def _own_batches(calls: float, backwards: float) -> Evidence:
     network = with_(evidence.layers.layers[0], name="", order=0, leaf=False, calls_per_step=calls, input_shape=(4, 32))
     backward, *others = HOT_LINES
     # Runs are an estimate, and of no use here: a line that issues thousands of operators once may count as several.
-    lines = (with_(backward, runs_per_step=7.0, passes_per_step=backwards), *others)
+    lines = (with_(backward, runs_per_step=7.0, passes_per_update=backwards), *others)
     return with_(evidence, layers__layers=(network, *evidence.layers.layers), hot_lines=lines)
 
 

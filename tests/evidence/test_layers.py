@@ -96,7 +96,7 @@ LINES = sites_window(
             "share": 0.75,
             "ops_share": 0.75,
             "runs_per_step": 10.0,
-            "passes_per_step": 0.0,
+            "passes_per_update": 0.0,
         },
         {
             "site": 2,
@@ -107,7 +107,7 @@ LINES = sites_window(
             "share": 1.0,
             "ops_share": 1.0,
             "runs_per_step": 0.0,
-            "passes_per_step": 1.0,
+            "passes_per_update": 1.0,
         },
     ]
 )

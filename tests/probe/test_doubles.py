@@ -72,7 +72,7 @@ def test_others_and_few_numbers_are_not_looked_up(noted: Doubles, monkeypatch: p
 )
 def test_what_is_computed_with_them_tells_their_line(noted: Doubles, meets: torch.dtype, numbers: type) -> None:
     weight = noted.following(FROM_NUMPY, _guarded)(np.ones((8, 8), numbers))
-    loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER]))
+    loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER], step=0), optimizer_steps=0)
     anomaly = Anomaly(SimpleNamespace(here=lambda: 5), Guard(lambda hook, error: None))
     window = SitesWindow(Sites(), loop, anomaly, compiled=False, doubles=noted)
     x = torch.ones(8, 8, dtype=meets)

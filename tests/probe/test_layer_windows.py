@@ -106,8 +106,8 @@ def test_operators_are_counted_by_the_line_that_issued_them(seen):
     assert loss.runs_per_step == 40  # four operators each time
     backward = line(process, "loss.backward()", "backward")
     assert backward.ops_per_step > loss.ops_per_step / 2
-    assert backward.passes_per_step == 1
-    assert loss.passes_per_step == 0
+    assert backward.passes_per_update == 1
+    assert loss.passes_per_update == 0
     assert line(process, "optimizer.step()", "optimizer").runs_per_step <= 1
     counted = sum(row.ops_per_step for row in sites(process).lines)
     assert counted * sites(process).steps == sites(process).ops

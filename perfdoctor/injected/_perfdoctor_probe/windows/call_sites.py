@@ -100,7 +100,7 @@ class _Line:
         self.ops = self.spent_ns = self.pause_ns = self.calls = self.faults = 0
         self.places: set = set()
         self.passes: set = set()
-        """The backward passes in which it issued something, by their number."""
+        """The backward passes in which it issued something: the updates before them, and their number."""
         self.derives = False
         """It asks for derivatives, which are no pass of the step's: they may be part of what one batch is for."""
         self.shapes: set = set()
@@ -200,7 +200,8 @@ class _Watch(TorchDispatchMode):
         if key[1] in _MAKING and len(line.shapes) < _SHAPES and isinstance(result, torch.Tensor):
             line.shapes.add(tuple(result.shape))
         if key[1] == "backward" and not line.derives:
-            line.passes.add(torch._C._current_graph_task_id())
+            updates = self.loop.timeline.step, self.loop.optimizer_steps
+            line.passes.add((updates, torch._C._current_graph_task_id()))
         if place is not None:
             line.places.add(place[1])
             # Operators of one library call follow each other without the line moving on.
@@ -318,7 +319,7 @@ class _Watch(TorchDispatchMode):
                 "ops_share": rounded(line.ops / ops[part]) if ops[part] else 0.0,
                 "runs_per_step": rounded(runs := line.calls / max(1, len(line.places)) / steps),
                 "loop": self.loops.around(line.stack) if runs >= _LOOPED else None,
-                "passes_per_step": len(line.passes) / steps,
+                "passes_per_update": rounded(len(line.passes) / max(1, len({at for at, _ in line.passes}))),
                 "faults_per_step": line.faults / steps,
                 "shapes": [list(shape) for shape in line.shapes],
                 "operators": line.operators(),
