@@ -88,7 +88,9 @@ class Case:
 
     @property
     def batch(self) -> int | None:
-        """Samples of one forward pass."""
+        """Samples of one forward pass, as the loader counts them: a batch of graphs has a row for each node."""
+        if self.loader is not None and self.loader.batch_size:
+            return self.loader.batch_size
         if not isinstance(self.step.samples, Missing):
             return max(1, round(self.step.samples / self.micro_batches))
         if not isinstance(self.ops.batch_replay, Missing):

@@ -66,6 +66,12 @@ def test_sequences_count_by_their_tokens() -> None:
     assert number(finding, "tokens") == 4096
 
 
+def test_a_batch_of_graphs_has_as_many_as_the_loader_draws_and_not_its_nodes() -> None:
+    finding = _found(small_batch(step__samples=92.0))
+    assert number(finding, "batch") == 4
+    assert "batch_size=16" in finding.fix.code
+
+
 def test_without_a_loader_the_first_input_says_how_many_samples_there_are() -> None:
     evidence = with_(small_batch(step__samples=Missing("no loader")), loaders=Missing("no loader was seen"))
     assert number(_examined(evidence), "batch") == 32

@@ -91,6 +91,20 @@ def test_the_innermost_line_of_the_users(sites: Sites, written: Written, stack: 
     assert found(sites, written, *stack) == file
 
 
+@pytest.mark.parametrize(
+    ("file", "is_written"),
+    [
+        ("/tmp/torch.nn.conv.gcn_conv_propagate_0agscagq.py", True),
+        ("/tmp/torchinductor_ann/x3/cx3f.py", True),
+        ("/home/ann/torch.py", False),
+        ("/home/ann/train.v2.final.py", False),  # no package
+        ("/home/ann/sys.v2.final.py", False),  # none that is installed
+    ],
+)
+def test_what_an_installed_package_writes_while_it_runs_is_its_own(sites: Sites, file: str, is_written: bool) -> None:
+    assert sites.is_library(file) == is_written
+
+
 def test_a_package_is_the_users_only_where_nothing_else_is(sites: Sites, written: Written) -> None:
     assert found(sites, written, "/home/ann/train.py", TORCH) == "/home/ann/train.py"
     assert found(sites, written, APP, LAYERS, TORCH) == APP  # a thread of some library's

@@ -32,12 +32,23 @@ def _installed(filename: str) -> str:
 
 
 def _is_library(filename: str) -> bool:
-    return filename.startswith((_LIBRARIES, _HERE, "<")) or bool(_installed(filename)) or _is_script(filename)
+    known = filename.startswith((_LIBRARIES, _HERE, "<")) or bool(_installed(filename))
+    return known or _is_script(filename) or _is_written_by_library(filename)
 
 
 def _is_script(filename: str) -> bool:
     """Whether an installer wrote it to start a package: `bin/torchrun`, without a suffix."""
     return filename.startswith(_SCRIPTS) and not filename.endswith(".py")
+
+
+def _is_written_by_library(filename: str) -> bool:
+    """Whether an installed package made it while it ran, in the directory for temporary files: torch.compile its code,
+    torch_geometric modules of its own, `torch_geometric.nn.conv.gcn_conv_GCNConv_propagate_0agscagq.py`."""
+    if f"{os.sep}torchinductor_" in filename:
+        return True
+    package, _, rest = os.path.basename(filename).partition(".")
+    module = sys.modules.get(package) if rest.count(".") else None
+    return module is not None and bool(_installed(vars(module).get("__file__") or ""))
 
 
 def _application(filename: str) -> str:

@@ -108,7 +108,7 @@ class Stacks:
         )
         name = getattr(code, "co_qualname", code.co_name)
         if not self.sites.is_library(file):
-            owner = LIBRARY if f"{os.sep}torchinductor_" in file else USERS
+            owner = USERS
         else:
             owner = TYPED if file.startswith("<") and not file.startswith("<eval_with_key") else LIBRARY
         return self.sites.number((file, line, name, None)), owner
