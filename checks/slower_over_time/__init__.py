@@ -8,7 +8,8 @@ The length of every steady step, part by part: the trend through medians of bloc
 and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
 tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
 and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
-Functions and objects that have another one of their kind inside, in one more layer each time. Of
+Functions and objects that have another one of their kind inside, in one more layer each time. Of steps that are long at
+equal distances, where an evaluation lies, their length, and whether they alone use a container that grows. Of
 operators in three steps, those that read one tensor further each time, or join more parts each time, and what is
 computed of that.
 Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
@@ -33,6 +34,7 @@ Example
     history.append(loss.detach())
     mean = torch.stack(history).mean()   # as long as the training has lasted
     std, mean = torch.std_mean(panel[: day + 1], dim=0)   # in a loop over days: all of them again, each day
+    self.outputs.append(out)              # in each evaluation, and never cleared: the next one's metrics are of all
 
 How to fix
 ----------
@@ -77,6 +79,7 @@ from .growing_work import growing_work
 from .growth import MOST, Case, Limits, measured
 from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
+from .longer_rounds import longer_rounds
 from .outside import slowing
 from .repeated_hooks import repeated_hooks
 from .wrapped import growing_wrappers
@@ -88,7 +91,7 @@ may be why the machine swaps."""
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
     """Growth that is certain and what explains it; else what makes steps longer before that shows: hooks that are there
-    several times, operators that go through more with each step."""
+    several times, operators that go through more with each step, and rounds that go through all those before."""
     step, growth, saves = evidence.step, evidence.growth, evidence.checkpoints
     if isinstance(step, Missing):
         return cannot_tell(f"there is no steady step: {step}")
@@ -100,7 +103,11 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     outcome = _by_trend(evidence, step, growth, limits)
     if outcome.findings:
         return outcome
-    earlier = repeated_hooks(step, growth, limits) or growing_work(evidence, step, limits)
+    earlier = (
+        repeated_hooks(step, growth, limits)
+        or growing_work(evidence, step, limits)
+        or longer_rounds(step, growth, limits)
+    )
     return outcome if earlier is None else found(earlier)
 
 

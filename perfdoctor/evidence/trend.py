@@ -11,7 +11,7 @@ from ..recording.growth import AlikeHooks
 from ..recording.host import HostSample
 from ..recording.lines import LinesWindow
 from ..recording.model import ProcessRecording
-from . import slower_batches, slowing
+from . import longer_rounds, slower_batches, slowing
 from .courses import LEAST, course, gain
 from .model import GrowingLine, Missing, Parts, RepeatedHooks, Site, StepGrowth, Trend
 from .stats import trimmed_mean
@@ -31,9 +31,9 @@ def build(
     process: ProcessRecording, workers: Sequence[ProcessRecording], steps: Selection, samples: Sequence[HostSample] = ()
 ) -> StepGrowth:
     """The trend of the steady steps, with what was seen to grow. `samples` are those of the machine."""
-    found, kept = trend(steps), process.growth
+    found, kept, rounds = trend(steps), process.growth, longer_rounds.build(process, steps)
     if isinstance(found, Missing):
-        return StepGrowth(found, repeated_hooks=_repeated_hooks(process, steps))
+        return StepGrowth(found, repeated_hooks=_repeated_hooks(process, steps), rounds=rounds)
     return StepGrowth(
         found,
         kept.containers if kept is not None else (),
@@ -46,6 +46,7 @@ def build(
         kept.hooks if kept is not None else (),
         _repeated_hooks(process, steps),
         kept.wrapped if kept is not None else (),
+        rounds,
     )
 
 

@@ -399,6 +399,8 @@ class BetweenWindow:
     """Of the user's code that issue hardly any operators, the largest first."""
     total_ms: float = 0.0
     """Of all lines."""
+    ran: tuple[Site, ...] = ()
+    """Lines of the user's code, those that compute on tensors too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from ill_runs.growth import (
     growing_hooks,
     growing_tensor,
     growing_wrappers,
+    longer_rounds,
     repeated_hooks,
     slowed,
     slower_loader,
@@ -308,3 +309,23 @@ def test_hooks_that_take_little_time_may_be_there_twice() -> None:
 def test_hooks_that_take_no_time_are_not_to_blame() -> None:
     elsewhere = GrowingLine(MEAN_LINE, "other", 0.2, 20.0, 0.9)
     assert _examined(growing_hooks(lines=(elsewhere,))).kind is OutcomeKind.CANNOT_TELL
+
+
+def test_evaluations_that_go_through_all_outputs_so_far_are_an_opportunity() -> None:
+    finding = _found(longer_rounds())
+    assert (finding.id, finding.severity) == ("PD15.longer-rounds", Severity.NOTE)
+    assert finding.location is not None and finding.location.line == APPEND_LINE.line
+    assert number(finding, "per_round") == 8 and "self.outputs.clear()" in finding.fix.code
+    saved = finding.savings
+    assert (saved.low_ms, saved.high_ms) == (pytest.approx(0.5 * 100 / 30), pytest.approx(180 / 30))
+    assert saved.part is Part.EPOCH
+
+
+def test_evaluations_to_come_take_longer_as_far_as_the_steps_are_planned() -> None:
+    finding = _found(longer_rounds(720))
+    assert number(finding, "planned_ms") == pytest.approx(20 + 3 * 180) and "{planned_ms}" in finding.reasoning
+    assert "{planned_ms}" not in _found(longer_rounds()).reasoning
+
+
+def test_evaluations_that_take_little_longer_are_none() -> None:
+    assert is_clear(_examined(longer_rounds(longer_ms=20.0)))

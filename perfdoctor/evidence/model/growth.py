@@ -104,6 +104,25 @@ class RepeatedHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class LongerRounds:
+    """What the loop does once in many steps, an evaluation say, goes through all that it has kept so far."""
+
+    every: int
+    """Steps from one to the next."""
+    count: int
+    """That were seen, without the first, which warms up."""
+    early_ms: float
+    """What such a step takes beyond the usual one: the first third of them."""
+    late_ms: float
+    """The last third."""
+    longer_ms: float
+    """What they take longer than the early ones, in the mean."""
+    kept: GrowingContainer
+    gone_through_at: Site
+    """The first line that names it where nothing is added, and that ran in such a step."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepGrowth:
     """All that is known about one rank's steps getting longer."""
 
@@ -125,3 +144,5 @@ class StepGrowth:
     """The dearest first."""
     wrapped: tuple[Wrapped, ...] = ()
     """Again and again, the deepest first."""
+    rounds: LongerRounds | None = None
+    """None where what comes once in many steps takes as long as at first, or nothing is known to be kept for it."""

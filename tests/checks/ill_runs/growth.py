@@ -15,6 +15,7 @@ from perfdoctor.evidence.model import (
     GrowingLine,
     GrowingTensor,
     GrowingWork,
+    LongerRounds,
     Parts,
     RepeatedHooks,
     Site,
@@ -144,6 +145,16 @@ def growing_wrappers(wrapped: Wrapped = CHECKED, **changes: Any) -> Evidence:
     found = StepGrowth(trend(Parts(forward=20.0)), lines=(line,), wrapped=(wrapped,))
     parts = Parts(input_wait=0.3, forward=18.0, backward=10.0, optimizer=2.0, other=0.2)
     return with_(healthy(), step=step(parts), growth=with_(found, **changes))
+
+
+def longer_rounds(planned_steps: int = 0, **changes: Any) -> Evidence:
+    """Evaluations every 30 steps of 30 ms, whose outputs nobody clears: 20 ms at first, 200 ms in the eighth."""
+    outputs = GrowingContainer(
+        "self.outputs", "list", 64, 8 / 30, 1.0, 0.0, 4_000, APPEND_LINE, (APPEND_LINE, MEAN_LINE)
+    )
+    rounds = LongerRounds(30, 7, 20.0, 200.0, 100.0, outputs, MEAN_LINE)
+    found = StepGrowth(trend(Parts()), planned_steps=planned_steps, rounds=with_(rounds, **changes))
+    return with_(healthy(), step__irregular_ms=4.0, growth=found)
 
 
 def expanding_window(planned_steps: int = 0, **work: Any) -> Evidence:

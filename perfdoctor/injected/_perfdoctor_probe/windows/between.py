@@ -13,6 +13,8 @@ from .repeats import Repeats, RepeatsWindow
 
 _ISSUED = 0.1
 """Of a line's time, in operators and in watching them: from where on it computes on tensors."""
+_RAN = 200
+"""Lines that are told to have run."""
 _clock = time.perf_counter_ns
 
 
@@ -34,6 +36,11 @@ class _Clock(LineClock):
     def is_plain(self, line: tuple, ns: int) -> bool:
         """Whether it issues hardly any operators."""
         return self.issued.get(line, 0) < _ISSUED * ns
+
+    def ran(self) -> "list[int]":
+        """All lines, those that compute on tensors too."""
+        places = dict.fromkeys((code, line) for (code, line, _, _), _ in self.spent)
+        return [self.sites.at(code, line) for code, line in list(places)[:_RAN]]
 
     def _mark(self) -> None:
         super()._mark()
@@ -105,5 +112,6 @@ class BetweenWindow(RepeatsWindow):
         """Leave the mode; what was seen in the step."""
         self.abandon()
         watch, self.watch = self.watch, None
-        lines = {"lines": [], "total_ms": 0.0} if self.lines is None else self.lines.summary(1)
-        return {**watch.summary(1), **lines}
+        if self.lines is None:
+            return {**watch.summary(1), "lines": [], "total_ms": 0.0, "ran": []}
+        return {**watch.summary(1), **self.lines.summary(1), "ran": self.lines.ran()}
