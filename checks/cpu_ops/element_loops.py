@@ -39,12 +39,14 @@ def element_loops(
     evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: Limits
 ) -> list[Finding]:
     """Loops among the lines but for those that were `told`, the dearest first. Those whose iterations need one another
-    are an opportunity at most: no whole tensor holds what they compute."""
+    are an opportunity at most: no whole tensor holds what they compute. A library's loop says nothing of that: the
+    function that a solver calls at one time after the other was told to compute on whole tensors."""
     sizes, cells = _batch_sizes(evidence), _cells(evidence)
     many = [
         line
         for line in lines
         if _is_python(line)
+        and not (line.loop is not None and line.loop.by_library)
         and key(line.site) not in told
         and _is_repeated(line, sizes, limits)
         and not any(_calls_cell(line, cell) for cell in cells)

@@ -234,12 +234,19 @@ def tensor_cores_unused(case: Case) -> Finding | None:
     )
 
 
+_LAPACKS = ("cholesky", "eig", "svd", "_qr", "lu_factor", "solve", "_inv", "slogdet", "lstsq")
+"""In names of operators that know no half type: products that feed one, a kernel's matrix say, fail under autocast.
+Where the job's passes were made under it, they have shown that they run."""
+
+
 def bfloat16_unused(case: Case) -> Finding | None:
     """On a CPU that multiplies it, by the job's own products, timed in it. On a GPU that is the tensor cores'."""
     precision = case.precision
     if case.evidence.on_cuda or precision.bf16_native is not True or precision.autocast_dtype or case.is_double:
         return None
     whole = tried(case.step, case.ops, "bfloat16")
+    if whole is None and any(part in op.name for op in case.ops.ops for part in _LAPACKS):
+        return None
     saved = bfloat16_saves(case.step, case.ops) if whole is None else (PASSES_KEEP[0] * whole, PASSES_KEEP[1] * whole)
     if saved is None or sum(saved) / 2 < case.limits.min_share * case.step.step_ms:
         return None

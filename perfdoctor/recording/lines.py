@@ -27,7 +27,7 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The loop of the user's that makes a line run many times per step."""
+    """The loop that makes a line run many times per step, the user's or one that calls what is the user's."""
 
     line: int
     """Its first, in the file of the function that it is in."""
@@ -40,6 +40,8 @@ class Loop:
     across_line: int = 0
     of_layers: bool = False
     """Each iteration calls the element itself: a layer, a loss, a function."""
+    by_library: bool = False
+    """It is an installed package's, which calls the user's function: a solver, a trainer's own evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

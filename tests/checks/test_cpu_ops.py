@@ -166,6 +166,12 @@ def test_a_loop_whose_iterations_need_one_another_is_not_told_to_use_whole_tenso
     assert {m.value for m in finding.evidence if m.name == "carries"} == {"state, done"}
 
 
+def test_a_loop_of_a_solver_is_not_the_users_to_vectorise() -> None:
+    run = sequential_loop()
+    lines = [replace(one, loop=one.loop and replace(one.loop, by_library=True)) for one in run.hot_lines]  # type: ignore
+    assert is_clear(examine(with_(run, hot_lines=tuple(lines)), CHECK.limits))
+
+
 def test_a_loop_around_one_that_needs_its_state_is_computed_at_once() -> None:
     run = sequential_loop("carry")
     across = {"across": "for agent in range(48)", "across_line": 47}

@@ -9,7 +9,7 @@ from perfdoctor.checks.dtype import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Missing, Op, Site
+from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Missing, Op, PassWays, Site
 
 _examined, _found = asked(CHECK)
 
@@ -219,6 +219,13 @@ def test_bfloat16_is_worth_what_the_products_gain_with_their_inputs_converted_or
 )
 def test_bfloat16_that_would_not_help_is_not_told(evidence: Evidence) -> None:
     assert is_clear(_examined(evidence))
+
+
+def test_products_for_a_factorization_that_knows_no_half_type_are_told_where_the_passes_ran_in_it() -> None:
+    factor = Op("linalg_cholesky_ex", "float32", "[800, 800]", 1.0, 2.0, 2.0, 2e8)
+    kernel = with_(bfloat16_beside(), ops__ops=(*bfloat16_beside().ops.ops, factor))  # type: ignore[union-attr]
+    assert is_clear(_examined(kernel))
+    assert ids(_examined(with_(kernel, ops__ways=PassWays(20.0, (("bfloat16", 12.0),))))) == ["PD07.bfloat16-unused"]
 
 
 def test_float32_products_beside_idle_tensor_cores_are_found() -> None:

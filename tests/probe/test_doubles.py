@@ -32,8 +32,11 @@ class Sites:
     def number(self, place: tuple[str, int]) -> int:
         return 100 + place[1]
 
-    def stack(self, frame: object) -> list[tuple[str, int, str]]:
+    def stack(self, frame: object, packages: bool = False) -> list[tuple[str, int, str]]:
         return []
+
+    def is_library(self, file: str) -> bool:
+        return False
 
     def call(self, depth: int, thread: int) -> tuple[int, tuple[int, int], None]:
         return 9, (1, 2), None

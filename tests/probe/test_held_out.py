@@ -141,7 +141,7 @@ def followed(step: Callable[[nn.Module, Callable[[torch.Tensor], torch.Tensor]],
         return output
 
     clock = SimpleNamespace(step=0, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
-    sites = SimpleNamespace(stack=lambda frame: [], is_library=lambda name: True, number=lambda place: 0)
+    sites = SimpleNamespace(stack=lambda *_, **__: [], is_library=lambda name: True, number=lambda place: 0)
     window = RepeatsWindow(sites, SimpleNamespace(timeline=clock), compiled=False, evaluation=evaluation)
     window.open()
     try:

@@ -21,7 +21,12 @@ STEPS = 2
     [(1, 1, 1.0), (1, 4, 4.0), (3, 1, 1.0), (3, 2, 2.0)],  # plain, accumulated, an actor and its critics, both
 )
 def test_networks_that_learn_in_turn_have_passes_of_their_own(networks: int, batches: int, told: float) -> None:
-    here = SimpleNamespace(stack=lambda frame: [], call=lambda depth, thread: (9, (1, 2), True), here=lambda: 9)
+    here = SimpleNamespace(
+        is_library=lambda file: False,
+        stack=lambda *_, **__: [],
+        call=lambda depth, thread: (9, (1, 2), True),
+        here=lambda: 9,
+    )
     loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER], step=0), optimizer_steps=0)
     anomaly = Anomaly(SimpleNamespace(here=lambda: 5), Guard(lambda hook, error: None))
     window = SitesWindow(here, loop, anomaly, compiled=False)

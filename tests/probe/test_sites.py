@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfdoctor.injected._perfdoctor_probe.sites import Sites
+from perfdoctor.injected._perfdoctor_probe.sites import Sites, is_package
 
 PACKAGES = "/usr/lib/python3/site-packages/"
 SCRIPT = str(Path(sys.executable).parent / "pondlab")
@@ -103,6 +103,14 @@ def test_the_innermost_line_of_the_users(sites: Sites, written: Written, stack: 
 )
 def test_what_an_installed_package_writes_while_it_runs_is_its_own(sites: Sites, file: str, is_written: bool) -> None:
     assert sites.is_library(file) == is_written
+
+
+@pytest.mark.parametrize(
+    ("file", "is_somebodys"),
+    [(f"{PACKAGES}torchdiffeq/solvers.py", True), (f"{PACKAGES}torch/nn/module.py", False), ("/home/ann/a.py", False)],
+)
+def test_packages_are_neither_torch_nor_the_users(file: str, is_somebodys: bool) -> None:
+    assert is_package(file) == is_somebodys
 
 
 def test_a_package_is_the_users_only_where_nothing_else_is(sites: Sites, written: Written) -> None:

@@ -38,7 +38,12 @@ def train(model: nn.Module) -> None:
 
 def watched(site: int = -1, step: Callable[[nn.Module], None] = train) -> list[dict[str, Any]]:
     """The telling calls of one training step under the call-site window."""
-    here = SimpleNamespace(stack=lambda frame: [], call=lambda depth, thread: (9, (1, 2), True), here=lambda: 9)
+    here = SimpleNamespace(
+        is_library=lambda file: False,
+        stack=lambda *_, **__: [],
+        call=lambda depth, thread: (9, (1, 2), True),
+        here=lambda: 9,
+    )
     loop = SimpleNamespace(timeline=SimpleNamespace(stack=[timeline.OTHER], step=0), optimizer_steps=0)
     window = SitesWindow(here, loop, anomaly(site), compiled=False)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))

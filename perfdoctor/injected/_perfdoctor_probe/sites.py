@@ -31,6 +31,11 @@ def _installed(filename: str) -> str:
     return ""
 
 
+def is_package(filename: str) -> bool:
+    """Whether it is somebody's installed file, and neither torch's nor the user's."""
+    return _installed(filename).partition(os.sep)[0] not in ("", "torch")
+
+
 def _is_library(filename: str) -> bool:
     known = filename.startswith((_LIBRARIES, _HERE, "<")) or bool(_installed(filename))
     return known or _is_script(filename) or _is_written_by_library(filename)
@@ -118,12 +123,13 @@ class Sites:
                 place, where, via = self._find(frame)
         return self.number(place), where, via
 
-    def stack(self, frame) -> "list[tuple[str, int, str]]":
-        """File, line and function of the user's frames, the innermost first, and of torch's `Sequential`."""
+    def stack(self, frame, packages: bool = False) -> "list[tuple[str, int, str]]":
+        """File, line and function of the user's frames, the innermost first, and of torch's `Sequential`; with
+        `packages` those of installed packages too, torch's own left out."""
         found = []
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.endswith(_CONTAINERS) or not self.is_library(name):
+            if name.endswith(_CONTAINERS) or not self.is_library(name) or (packages and is_package(name)):
                 found.append((name, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return found

@@ -143,7 +143,7 @@ class _Watch(TorchDispatchMode):
         self.faults = self.page_faults.read()
         self.least_pause_ns = _LONGEST_PAUSE_NS
         self.last_call = None
-        self.loops = Loops(sites.stack(sys._getframe(1)))
+        self.loops = Loops(sites.stack(sys._getframe(1), packages=True), sites.is_library)
         self.left_ns = _clock()
 
     @classmethod
@@ -188,7 +188,7 @@ class _Watch(TorchDispatchMode):
         key = (site, self._part())
         line = self.lines.get(key)
         if line is None:
-            line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2)))
+            line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2), packages=True))
             line.derives = key[1] == "backward" and _derives(sys._getframe(2))
         line.ops += pending[0]
         line.spent_ns += pending[1]

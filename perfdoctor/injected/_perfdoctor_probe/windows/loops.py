@@ -1,8 +1,10 @@
 """The loop around a line that runs many times per step, and what its iterations need of each other."""
 
 import ast
+import itertools
 import sys
 
+from ..sites import is_package
 from . import dependence
 
 _HEADER = 60
@@ -13,8 +15,10 @@ _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
 class Loops:
     """Finds loops in the files that stacks lead through; each is read once."""
 
-    def __init__(self, boundary: "list[tuple[str, int, str]]") -> None:
-        """`boundary`: the stack at the end of a step; a loop around that runs once per step, and is none here."""
+    def __init__(self, boundary: "list[tuple[str, int, str]]", is_library=lambda file: False) -> None:
+        """`boundary`: the stack at the end of a step; a loop around that runs once per step, and is none here.
+        `is_library`: of files that stacks lead through, whose loops are not the user's to change."""
+        self.is_library = is_library
         self.trees: dict = {}
         self.boundary = boundary
         self.steps: "set[tuple[str, int]] | None" = None
@@ -41,7 +45,8 @@ class Loops:
                 for loop in self._loops(file, line, function)[1]
             }
         state: "list[str]" = []
-        for file, line, function in stack:
+        # What the line itself calls lies inside of it.
+        for file, line, function in itertools.dropwhile(lambda place: self._is_others(place[0]), stack):
             scope, loops = self._loops(file, line, function)
             modules, owners = self.trees[file][1:]
             of_class = dependence.methods(owners.get(id(scope)))
@@ -50,6 +55,8 @@ class Loops:
                 loop = inside[0]
                 if (file, loop.lineno) in self.steps:
                     return None
+                if self._is_others(file):
+                    return {"line": loop.lineno, "header": _header(loop), "by_library": True}
                 carries = state or dependence.carried(loop, line, modules, of_class)[:3]
                 found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
                 if _calls_element(loop):
@@ -66,6 +73,9 @@ class Loops:
                 found = dependence.carried(scope, line, modules, of_class)
                 state = [name for name in found if name.startswith("self.")][:3]
         return None
+
+    def _is_others(self, file: str) -> bool:
+        return is_package(file) and self.is_library(file)
 
     def _loops(self, file: str, line: int, function: str) -> "tuple[ast.AST, list]":
         """The function that a line is in, and its loops around that line, the innermost first."""
