@@ -93,10 +93,13 @@ class _Line:
         "shapes",
         "spent_ns",
         "stack",
+        "walks",
     )
 
-    def __init__(self, stack: list) -> None:
-        self.stack = stack
+    def __init__(self) -> None:
+        self.stack: list = []
+        self.walks = 0
+        """Times that it was found at the end of a walk of the stack."""
         self.ops = self.spent_ns = self.pause_ns = self.calls = self.faults = 0
         self.places: set = set()
         self.passes: set = set()
@@ -188,8 +191,12 @@ class _Watch(TorchDispatchMode):
         key = (site, self._part())
         line = self.lines.get(key)
         if line is None:
-            line = self.lines[key] = _Line(self.sites.stack(sys._getframe(2), packages=True))
+            line = self.lines[key] = _Line()
             line.derives = key[1] == "backward" and _derives(sys._getframe(2))
+        line.walks += 1
+        if not line.walks & (line.walks - 1):
+            # Each time that twice as many have come: a solver asks for the first slope outside of its loop.
+            line.stack = self.sites.stack(sys._getframe(2), packages=True)
         line.ops += pending[0]
         line.spent_ns += pending[1]
         line.by_operator[func] = line.by_operator.get(func, 0) + took
