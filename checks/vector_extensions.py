@@ -22,14 +22,15 @@ Unset the variable. Where a hypervisor masks instructions, choose another CPU mo
 
 When it stays silent
 --------------------
-When the limit costs less than 5 % of the step, as timed: MKL's variables have no effect on AMD, and AVX2 was measured
-as fast as AVX-512 for float32. Instructions that the CPU does not have are information, not a finding. A job on a GPU.
+When the limit costs less than 5 % of the step, as timed: MKL_ENABLE_INSTRUCTIONS has no effect on AMD, and AVX2 was
+measured as fast as AVX-512 for float32. Instructions that the CPU does not have are information, not a finding. A job
+on a GPU.
 
 Limits
 ------
 Timings are of one thread and of operators that can be called again on plain tensors. Whether a hypervisor masks
-instructions is told from the CPU's model number; what that costs cannot be measured. A variable that the job sets after
-it imported torch is not timed.
+instructions is told from the CPU's model number; what that costs cannot be measured. A variable that the job
+sets after it imported torch counts where its library has read it: torch and MKL say so, of oneDNN it is assumed.
 
 References
 ----------
@@ -56,11 +57,12 @@ from perfdoctor.api.findings import (
     cannot_tell,
     clear,
     found,
+    location,
     milliseconds,
     not_applicable,
     savings,
 )
-from perfdoctor.api.quantities import Backend, Cpu, Evidence, Missing, OpProfile, Step, VectorExtensionTimings
+from perfdoctor.api.quantities import Backend, Cpu, Evidence, Missing, OpProfile, Site, Step, VectorExtensionTimings
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             return cannot_tell(
                 f"{', '.join(limiting)} may limit the vector extensions: {backend.vector_extension_timings}"
             )
-        return _limited(step, ops, backend.vector_extension_timings, limits, shared)
+        return _limited(step, ops, backend.vector_extension_timings, limits, shared, evidence.job.option(*limiting))
     masked = None if isinstance(ops, Missing) else _masked(evidence.machine.cpu, step, ops, limits, shared)
     if masked is not None:
         return found(masked, measurements=shared)
@@ -147,7 +149,12 @@ def _shared(cpu: Cpu, backend: Backend, limiting: dict[str, str]) -> tuple[Measu
 
 
 def _limited(
-    step: Step, ops: OpProfile, timed: VectorExtensionTimings, limits: Limits, shared: tuple[Measurement, ...]
+    step: Step,
+    ops: OpProfile,
+    timed: VectorExtensionTimings,
+    limits: Limits,
+    shared: tuple[Measurement, ...],
+    at: Site | None,
 ) -> Outcome:
     """What the variables cost: timed operators by their own ratio, the rest of the operators by half of the mean."""
     cost = vector_extension_cost(step, ops, timed)
@@ -169,7 +176,7 @@ def _limited(
             id="PD11.capped-by-environment",
             severity=Cost(step, cost.high_ms).severity(limits.min_share, limits.error_share),
             confidence=Confidence.HIGH,
-            message="{variables} limiting the vector extensions: {cost_ms} per step; speed-up {slower} without",
+            message="{variables} limits the vector extensions: {cost_ms} per step; speed-up {slower} without",
             reasoning="the job's own largest operators were timed after it, with the variables and without, in turns; "
             "{worst} loses most",
             evidence=(
@@ -178,10 +185,11 @@ def _limited(
                 Measurement("worst_slower", worst_slower, "ratio", "its time with the limit over without"),
                 Measurement("rounds", timed.rounds, "count", "rounds of timing"),
             ),
+            location=location(at),
             fix=Fix(
-                text="Unset what limiting the vector extensions.",
-                remedies=("vector-extensions.all",),
-                code=f"unset {' '.join(names)}",
+                text="Unset what limits the vector extensions." if at is None else "Leave out the line that sets it.",
+                remedies=("vector-extensions.all",) if at is None else (),
+                code=f"unset {' '.join(names)}" if at is None else "",
                 language="bash",
                 risk="If it was set so that several machines compute the same bits, they no longer will."
                 if "MKL_CBWR" in names

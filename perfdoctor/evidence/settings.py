@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..recording.base import NOT_TIMED
+from ..recording.limits import limiting_variables
 from ..recording.loading import ShapesSeen
 from ..recording.model import ProcessRecording
 from .model import (
@@ -67,7 +68,7 @@ def backend(
     return replace(
         found,
         batch_devices=tuple(sorted({device for seen in process.batches_seen for device in seen.devices})),
-        variables=_variables(settings.environment, torch.environment),
+        variables=_variables(settings.environment, torch.environment, limiting_variables(process)),
         onednn_timings=process.timings.onednn if process.timings else (),
         vector_extension_timings=_limits(vector_extension_timings),
         # A `with` around the whole step is still open when the optimizer has stepped, but not when a batch comes.
@@ -75,11 +76,14 @@ def backend(
     )
 
 
-def _variables(now: Mapping[str, str], at_import: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """At the second step; those that libraries read when torch is imported as they were then."""
+def _variables(
+    now: Mapping[str, str], at_import: Mapping[str, str], limiting: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """At the second step; those that libraries read when torch is imported as they were then, and those of the
+    `limiting` that came later and in time."""
     kept = {name: value for name, value in now.items() if not name.startswith(_READ_AT_IMPORT)}
     kept |= {name: value for name, value in at_import.items() if name.startswith(_READ_AT_IMPORT)}
-    return tuple(sorted(kept.items()))
+    return tuple(sorted({**kept, **limiting}.items()))
 
 
 def _limits(timings: VectorExtensionTimings | Missing | None) -> VectorExtensionTimings | Missing:

@@ -22,6 +22,7 @@ from typing import Any
 from ..injected._perfdoctor_probe import records, rows
 from ..recording.base import Missing
 from ..recording.directory import RunDirectory
+from ..recording.limits import limiting_variables
 from ..recording.model import ProcessRecording
 from ..recording.operators import OpsWindow, Replay
 from ..recording.reader import read
@@ -62,12 +63,6 @@ def time_vector_extensions(directory: RunDirectory, base: Mapping[str, str]) -> 
     with contextlib.suppress(OSError):  # a full disk: then there are no timings
         directory.timings_file.touch(mode=0o600)
         directory.timings_file.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def limiting_variables(process: ProcessRecording) -> dict[str, str]:
-    """As they were when the job imported torch."""
-    seen = process.torch.environment if process.torch else {}
-    return {name: seen[name] for name in records.VECTOR_EXTENSION_VARIABLES if seen.get(name)}
 
 
 def _on_device(process: ProcessRecording) -> bool:

@@ -99,6 +99,8 @@ class Backend:
     """False: it is off in the whole process, not only inside some `with`."""
     onednn_off_at: Site | None = None
     """The line that switched it off, and not by `flags()`; None where none did, or nobody noted it."""
+    mkl_branch: int = 0
+    """What MKL has made of MKL_CBWR, as it numbers its branches; 0 where that is not set, or nobody knows."""
 
     def variable(self, name: str) -> str | None:
         return dict(self.variables).get(name)

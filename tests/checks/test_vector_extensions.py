@@ -7,7 +7,7 @@ from perfdoctor.checks.vector_extensions import CHECK
 from samples import asked, healthy, is_clear, number, on_gpu, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Severity
-from perfdoctor.evidence.model import Missing, Op
+from perfdoctor.evidence.model import Missing, Op, Site, TrainerOption
 
 _examined, _found = asked(CHECK)
 
@@ -34,6 +34,13 @@ def test_a_cap_costs_what_was_timed() -> None:
     # 10 ms of other operators may gain half of the 75 per cent.
     assert finding.savings.high_ms == pytest.approx(9.0 + 0.5 * 10.0 * 0.75)
     assert finding.savings.low_ms == pytest.approx(0.8 * 9.0)
+
+
+def test_a_variable_that_the_job_sets_itself_is_told_at_its_line() -> None:
+    here = Site("train.py", 12, "reproducible")
+    finding = _found(limited(job__options=(TrainerOption("ATEN_CPU_CAPABILITY", here),)))
+    assert finding.location is not None and finding.location.line == 12
+    assert "Leave out" in finding.fix.text and not finding.fix.code and not finding.fix.remedies
 
 
 @pytest.mark.parametrize(("slower", "found"), [(1.0, False), (0.9, False), (1.10, False), (1.2, True)])

@@ -59,9 +59,27 @@ def test_a_cap_counts_as_it_was_when_torch_was_imported(tmp_path: Path) -> None:
     process = recorded(
         tmp_path,
         torch(environment={"ATEN_CPU_CAPABILITY": "default"}),
-        settings(environment={"ONEDNN_MAX_CPU_ISA": "SSE41", "CUDA_VISIBLE_DEVICES": "1"}),
+        settings(environment={"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "CUDA_VISIBLE_DEVICES": "1"}),
     )
     assert dict(_built(process).variables) == {"ATEN_CPU_CAPABILITY": "default", "CUDA_VISIBLE_DEVICES": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "backend", "counts"),
+    [
+        (("ATEN_CPU_CAPABILITY", "avx2"), {"capability": "AVX2"}, True),
+        (("ATEN_CPU_CAPABILITY", "default"), {"capability": "AVX512"}, False),  # torch had chosen its kernels
+        (("MKL_CBWR", "COMPATIBLE"), {"mkl_branch": 3}, True),
+        (("MKL_CBWR", "COMPATIBLE"), {"mkl_branch": 1}, False),  # MKL had multiplied before
+        (("MKL_CBWR", "COMPATIBLE"), {}, False),
+        (("ONEDNN_MAX_CPU_ISA", "SSE41"), {}, True),
+    ],
+)
+def test_a_cap_that_the_job_sets_counts_where_its_library_has_read_it(
+    tmp_path: Path, variable: tuple[str, str], backend: dict[str, Any], counts: bool
+) -> None:
+    process = recorded(tmp_path, torch(), settings(backend=backend, environment=dict([variable])))
+    assert dict(_built(process).variables) == (dict([variable]) if counts else {})
 
 
 def test_timings_of_onednn_are_those_taken_at_the_end(tmp_path: Path) -> None:

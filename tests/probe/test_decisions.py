@@ -51,6 +51,23 @@ def test_padding_and_freed_memory_are_found_where_they_are_asked_for(
     }
 
 
+def test_variables_that_keep_from_newer_instructions_are_found_where_they_are_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = """\
+import os
+print(os.environ["MKL_CBWR"], os.environ.get("ONEDNN_MAX_CPU_ISA"))
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+def reproducible():
+    os.environ["MKL_CBWR"] = "COMPATIBLE"
+"""
+    assert _decided(monkeypatch, tmp_path, main=text) == {
+        "ONEDNN_MAX_CPU_ISA": ("main", 3, "<module>"),
+        "MKL_CBWR": ("main", 6, "reproducible"),
+    }
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..model import Evidence, Missing, OpProfile, Step, ThreadTiming, VectorExtensionTiming, VectorExtensionTimings
@@ -21,9 +22,23 @@ _REST_KEEPS = 0.5
 """Operators that were not timed gain half of what the timed ones do, at best."""
 
 
+Timed = tuple[str, str, str]
+"""An operator that was timed: name, shapes and type."""
+
+
 def in_step(step: Step, ops: OpProfile, profiled_ms: float) -> float:
     """Profiled time as time of an ordinary step: the profiler makes every operator a little slower."""
     return profiled_ms * min(1.0, step.working_ms / ops.self_ms_per_step) if ops.self_ms_per_step > 0 else 0.0
+
+
+def _spent(step: Step, ops: OpProfile, timed: Iterable[Timed]) -> dict[Timed, float]:
+    """Milliseconds per step in each of these operators, by name, shapes and type, with all that they call; together no
+    more than all operators of these types take by themselves: under `vmap` one product is made by another."""
+    total = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
+    took = {one: in_step(step, ops, total.get(one, 0.0)) for one in timed}
+    there_is = in_step(step, ops, sum(ops.self_ms(dtype) for dtype in {dtype for _, _, dtype in took}))
+    whole = sum(took.values())
+    return {one: ms * min(1.0, there_is / whole) if whole > 0 else 0.0 for one, ms in took.items()}
 
 
 # -- types ------------------------------------------------------------------------------------------------
@@ -83,13 +98,13 @@ def bfloat16_saves(step: Step, ops: OpProfile) -> tuple[float, float] | None:
     """What autocast to bfloat16 would take off products in float32, ms per step: with all their inputs converted each
     time, and with none (a weight is converted once a pass, what a product gives stays as it is); None where none was
     timed. What is not a product stays in float32, or gains from half the bytes: it is left out."""
-    spent = {(op.name, op.shapes): op.total_ms_per_step for op in ops.ops if op.dtype == "float32"}
     low = high = 0.0
     timed = [(t, t.bfloat16_milliseconds, t.convert_milliseconds) for t in ops.timings if t.milliseconds > 0]
+    spent = _spent(step, ops, [(t.name, t.shapes, "float32") for t, half_ms, _ in timed if half_ms is not None])
     for timing, half_ms, convert_ms in timed:
         if half_ms is None or convert_ms is None:
             continue
-        took = in_step(step, ops, spent.get((timing.name, timing.shapes), 0.0))
+        took = spent[timing.name, timing.shapes, "float32"]
         low += took * (1 - (half_ms + convert_ms) / timing.milliseconds)
         high += took * (1 - half_ms / timing.milliseconds)
     return (low, high) if any(half_ms is not None for _, half_ms, _ in timed) else None
@@ -119,11 +134,11 @@ class VectorExtensionCost:
 
 def vector_extension_cost(step: Step, ops: OpProfile, timed: VectorExtensionTimings) -> VectorExtensionCost:
     """Timed operators by their own ratio, the rest of the operators by half of the mean."""
-    spent_by_op = {(op.name, op.shapes, op.dtype): op.total_ms_per_step for op in ops.ops}
+    spent_by_op = _spent(step, ops, [(one.name, one.shapes, one.dtype) for one in timed.timings])
     spent = saved = 0.0
     worst, most = timed.timings[0], 0.0
     for timing in timed.timings:
-        took = in_step(step, ops, spent_by_op.get((timing.name, timing.shapes, timing.dtype), 0.0))
+        took = spent_by_op[timing.name, timing.shapes, timing.dtype]
         less = (
             took * (1 - timing.full_milliseconds / timing.limited_milliseconds)
             if timing.limited_milliseconds > 0

@@ -1,11 +1,13 @@
 """What the job's own files decide that no hook sees: padding asked of a library, freed memory that is given back, data
-that is cut by rank. By their source alone: whether such a line runs is for others to say.
+that is cut by rank, variables that keep libraries from newer instructions. By their source alone: whether such a line
+runs is for others to say.
 """
 
 import ast
 import functools
 import os
 
+from .records import VECTOR_EXTENSION_VARIABLES
 from .script import function_at, parsed, read
 from .sites import users_modules
 
@@ -14,15 +16,17 @@ _LARGEST = 1 << 18
 _KEYWORDS = {"pad_to_multiple_of": None, "padding": "max_length"}
 """Of calls, with the value that decides; None for any."""
 _FUNCTIONS = ("malloc_trim",)
+_SETTERS = ("setdefault", "putenv")
+"""Functions that set a variable of the environment."""
 _PARTS = ("array_split", "tensor_split", "chunk", "split")
 """Functions that cut something into as many parts as there are ranks."""
 SHARD = "shard"
-_SPEAKS_OF = tuple(word.encode() for word in (*_KEYWORDS, *_FUNCTIONS, "rank"))
+_SPEAKS_OF = tuple(word.encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, "rank"))
 
 
 @functools.lru_cache(maxsize=1)
 def decisions(is_library) -> "dict[str, tuple]":
-    """Places by name, the first one of each: a keyword's or a function's own, or `shard`."""
+    """Places by name, the first one of each: a keyword's, a function's or a variable's own, or `shard`."""
     found: "dict[str, tuple]" = {}
     left = _LARGEST
     files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
@@ -56,11 +60,15 @@ def _look(node, of_rank: "set[str]", found: list) -> None:
 
 def _decides(node, of_rank: "set[str]") -> "list[tuple]":
     if isinstance(node, ast.Subscript):
+        if isinstance(node.ctx, ast.Store) and getattr(node.slice, "value", None) in VECTOR_EXTENSION_VARIABLES:
+            return [(node.slice.value, node.lineno)]  # os.environ["MKL_CBWR"] = ...
         return [(SHARD, node.lineno)] if _is_shard(node, of_rank) else []
     if not isinstance(node, ast.Call):
         return []
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     found = [(name, node.lineno)] if name in _FUNCTIONS else []
+    if name in _SETTERS and node.args and getattr(node.args[0], "value", None) in VECTOR_EXTENSION_VARIABLES:
+        found.append((node.args[0].value, node.lineno))
     if name == "range" and _runs_through(node.args, of_rank):
         found.append((SHARD, node.lineno))
     for keyword in node.keywords:

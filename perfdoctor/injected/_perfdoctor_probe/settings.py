@@ -1,6 +1,7 @@
 """Torch's settings, read once at the second step boundary: by then the job has made up its mind."""
 
 import _tracemalloc
+import ctypes
 import gc
 import os
 import sys
@@ -179,6 +180,7 @@ def _backend(seen: dict) -> dict:
         "onednn_off_at": seen["sites"].get("onednn"),
         "acl": False,
         "capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl_branch": _mkl_branch(),
         "xpu_built": False,
         "mps_available": bool(torch.backends.mps.is_available()),
         "data_parallel": seen["data_parallel"],
@@ -194,6 +196,18 @@ def _backend(seen: dict) -> dict:
         except (AttributeError, RuntimeError):  # a build or version without it
             pass
     return facts
+
+
+def _mkl_branch() -> int:
+    """What MKL makes of MKL_CBWR, which it reads when it is first used and not when torch is imported: 3 is COMPATIBLE,
+    1 and 2 limit nothing. Asked only where the variable is set, since asking is a first use; 0 without an answer."""
+    if "MKL_CBWR" not in os.environ:
+        return 0
+    try:
+        library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
+        return library.mkl_serv_cbwr_get(1)
+    except (OSError, AttributeError):  # another system's library, a build without MKL
+        return 0
 
 
 def onednn_enabled() -> bool:
