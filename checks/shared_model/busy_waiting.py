@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds, savings, severity
+from perfdoctor.api.quantities import Missing
 
 from .case import Forwards, Limits
 
@@ -14,7 +15,8 @@ asked for 0.19 of a CPU, which is 2.1 times as much."""
 
 def busy_waiting(case: Forwards, limits: Limits) -> Finding | None:
     """By the CPU that such threads take from training: what idles beside them is none of that. A team of compute
-    threads waits for the one of them that has no CPU."""
+    threads waits for the one of them that has no CPU. Or by how long the training thread waits for one, where that is
+    more: whether a CPU idles is looked at now and then, and between operators they do."""
     beside, step = case.beside_training, case.step
     if beside is None or not beside[0].busy:
         return None
@@ -22,6 +24,9 @@ def busy_waiting(case: Forwards, limits: Limits) -> Finding | None:
     wasted = sum(thread.wasted_cpus for thread in seen.busy)
     taken = max(0.0, wasted - host.idle_cpus)
     lost_ms = min(1.0, taken * min(1.0, case.intra_op / case.usable)) * step.step_ms
+    fits = case.intra_op <= case.evidence.machine.usable_cpus
+    if fits and not isinstance(step.run_delay_ms, Missing) and wasted > 0:
+        lost_ms = max(lost_ms, step.run_delay_ms * wasted / (wasted + host.others_cpus))
     low, high = (fraction * lost_ms for fraction in _SAVED)
     if lost_ms < limits.min_share * step.step_ms:
         return None

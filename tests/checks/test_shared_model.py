@@ -18,7 +18,7 @@ from ill_runs.workspaces import graph_in_evaluation
 from ills import ILL
 from perfdoctor.checks import workspaces
 from perfdoctor.checks.shared_model import CHECK
-from samples import asked, healthy, ids, is_clear, number, step, with_
+from samples import asked, healthy, ids, is_clear, number, only, step, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import LockWaits, Missing, Parts, RequestTiming, ThreadTiming
@@ -340,6 +340,23 @@ def test_a_thread_that_asks_without_end_takes_a_cpu_from_training() -> None:
     assert finding.savings.low_ms == pytest.approx(0.5 * lost_ms)
     assert finding.savings.high_ms == pytest.approx(2.2 * lost_ms)
     assert number(_found(polling(0.4, threads__intra_op=1)), "lost_ms") == pytest.approx(lost_ms, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told_ms"),
+    [
+        ({}, 6.0),
+        ({"host__others_cpus": 0.2}, 6.0 / 2),  # of which a neighbour has its part
+        ({"step__run_delay_ms": 0.5}, 0.0),
+        ({"threads__intra_op": 4}, 0.0),  # that fight for CPUs themselves
+    ],
+)
+def test_what_training_waits_for_a_cpu_beside_such_a_thread_is_lost_though_one_idles_at_times(
+    changes: dict[str, Any], told_ms: float
+) -> None:
+    outcome = _examined(polling(0.2 / 0.95, 0.3, **{"step__run_delay_ms": 6.0, **changes}))
+    assert ("PD06.busy-waiting" in ids(outcome)) is bool(told_ms)
+    assert not told_ms or number(only(outcome), "lost_ms") == pytest.approx(told_ms)
 
 
 @pytest.mark.parametrize(
