@@ -25,6 +25,7 @@ class Limits:
     passes_share: float = 0.05
     """Of backward passes through a graph again: losses to add up first."""
     schedule_share: float = 0.05
-    """Of schedules that are stepped more often than the optimizer: one line to move."""
+    """Of schedules that are stepped more often than the optimizer, and of statistics that are made more often than they
+    are used: one line to move."""
     error_share: float = 0.30
     """A judgement: a third of the step spent around the update."""

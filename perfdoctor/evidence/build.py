@@ -126,6 +126,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "concurrency": lambda rank, steps: concurrency.build(rank.process, steps),
     "compilation": lambda rank, steps: compilation.build(rank.process, steps),
     "schedules": lambda rank, steps: memory.calls(rank.process, steps, "schedule"),
+    "statistics_updates": lambda rank, steps: memory.calls(rank.process, steps, "update_bn"),
     "processes": lambda rank, steps: memory.calls(rank.process, steps, "process"),
     "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
     "searched_modules": lambda rank, steps: memory.calls(rank.process, steps, "debug.frame"),

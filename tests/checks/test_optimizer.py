@@ -11,6 +11,7 @@ from ill_runs.optimizer import (
     clipping,
     derived_one_by_one,
     parameter_loop,
+    refreshed_statistics,
     slow_update,
     state_copies,
     stepped_schedule,
@@ -176,6 +177,22 @@ def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:
     assert not isinstance(lines, Missing)
     saved = tuple(replace(line, part="checkpoint") if line.part == "other" else line for line in lines)
     assert "PD17.state-copies" not in _ids(with_(state_copies(), hot_lines=saved))
+
+
+def test_statistics_of_an_averaged_model_that_are_made_again_and_again_are_an_opportunity() -> None:
+    finding = _found(refreshed_statistics())
+    assert (finding.id, finding.severity) == ("PD17.statistics-updates", Severity.NOTE)
+    assert finding.location is not None and finding.location.line == 61
+    assert (number(finding, "every"), number(finding, "call_ms")) == (20, pytest.approx(120.0))
+    assert finding.savings.part is Part.EPOCH and finding.savings.high_ms == pytest.approx(6.0)
+    unseen = with_(refreshed_statistics(), step__irregular_ms=0.0)  # neither in the steady step nor beside it
+    saved, whole_ms = _found(unseen).savings, 25.0 + 6.0
+    assert saved.part is Part.OTHER and saved.high_ms == pytest.approx(25.0 * 6.0 / whole_ms, rel=0.05)
+
+
+@pytest.mark.parametrize(("calls", "ms"), [(0.001, 6.0), (0.05, 0.4)], ids=["one at the end", "of little data"])
+def test_statistics_that_are_made_once_or_cost_little_are_none_of_its_business(calls: float, ms: float) -> None:
+    assert is_clear(examine(refreshed_statistics(calls, ms), CHECK.limits))
 
 
 def test_a_schedule_in_the_inner_loop_is_found_by_the_calls_too_many() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from ill_runs.equivalents import FIRST_LINE, otherwise
 from perfdoctor.checks.cpu_ops import CHECK, examine
-from samples import healthy, ids, is_clear, only, with_
+from samples import HOT_LINES, healthy, ids, is_clear, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Part, Severity
-from perfdoctor.evidence.model import EpochStarts, Evidence, Missing
+from perfdoctor.evidence.model import EpochStarts, Evidence, Missing, Site
 
 KINDS = {
     "order": "PD10.product-order",
@@ -66,6 +66,20 @@ def test_each_kind_is_told_with_its_line_and_what_to_write_instead(kind: str, ex
     # 10 ms as it is, 1 ms the other way.
     assert finding.savings.low_ms == pytest.approx(0.85 * 10.0 - 1.5 * 1.0)
     assert finding.savings.high_ms == pytest.approx(10.0), "never more than it takes"
+
+
+@pytest.mark.parametrize(
+    ("at", "shape", "extra_ms"),
+    [(FIRST_LINE, (256, 256, 64), 8.0), (Site("train.py", 9, "main"), (256, 256, 64), 0.0), (FIRST_LINE, (8, 8), 0.0)],
+    ids=["at the line", "elsewhere", "for other numbers"],
+)
+def test_page_faults_for_what_need_not_be_made_go_with_it(at: Site, shape: tuple[int, ...], extra_ms: float) -> None:
+    line = replace(HOT_LINES[1], site=at, part="forward", faults_per_step=8192.0)
+    evidence = otherwise("distance", shape=shape)
+    faulted = with_(evidence, hot_lines=(line,), memory__minor_faults=8000.0, machine__page_fault_ns=1000.0)
+    saved = _found(faulted).savings
+    assert saved.low_ms == pytest.approx(0.85 * 10.0 + 0.25 * extra_ms - 1.5)
+    assert saved.high_ms == pytest.approx(min(0.75 * extra_ms + 1.15 * 10.0 - 0.9, 10.0 + extra_ms))
 
 
 def test_kinds_have_texts_of_their_own() -> None:

@@ -360,6 +360,19 @@ def test_what_training_waits_for_a_cpu_beside_such_a_thread_is_lost_though_one_i
 
 
 @pytest.mark.parametrize(
+    ("changes", "told"),
+    [({}, True), ({"step__cpu_ms": 23.5}, False), ({"lock_waits__loop_waits": 0.3}, False)],
+    ids=["for the interpreter", "it hardly stands still", "in a lock"],
+)
+def test_training_that_stands_still_beside_such_a_thread_may_wait_for_the_interpreter(
+    changes: dict[str, Any], told: bool
+) -> None:
+    outcome = _examined(polling(0.2, 0.3, **{"step__run_delay_ms": 0.5, "step__cpu_ms": 17.0, **changes}))
+    assert ("PD06.busy-waiting" in ids(outcome)) is told
+    assert not told or (only(outcome).severity, only(outcome).confidence) == (Severity.NOTE, Confidence.MEDIUM)
+
+
+@pytest.mark.parametrize(
     ("cpus", "idle"), [(0.08, 0.0), (0.7, 0.8)], ids=["it hardly takes any", "a CPU idles beside it"]
 )
 def test_a_thread_that_takes_nothing_from_training_is_left_alone(cpus: float, idle: float) -> None:

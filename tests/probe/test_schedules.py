@@ -24,6 +24,7 @@ def counted() -> Any:
     calls = Calls(None, loop, SimpleNamespace(here=lambda depth: 4), Guard(lambda hook, error: None))
     changes = Changes()
     patches._schedules(SimpleNamespace(calls=calls, changes=changes))
+    patches._averages(SimpleNamespace(calls=calls, changes=changes))
     yield calls
     changes.take_back()
 
@@ -63,6 +64,15 @@ def test_everything_is_put_back() -> None:
     changes = Changes()
     calls = SimpleNamespace(wrap=lambda kind, original, in_loop: lambda self: None)
     patches._schedules(SimpleNamespace(calls=calls, changes=changes))
+    patches._averages(SimpleNamespace(calls=calls, changes=changes))
     assert vars(lr_scheduler.LRScheduler)["step"] is not originals[0]
     changes.take_back()
     assert [vars(kind)["step"] for kind in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)] == originals
+
+
+def test_passes_for_the_statistics_of_an_average_are_counted_and_make_them(counted: Any) -> None:
+    average = torch.optim.swa_utils.AveragedModel(torch.nn.BatchNorm1d(2))
+    torch.optim.swa_utils.update_bn([torch.full((4, 2), 3.0), torch.full((4, 2), 5.0)], average)
+    assert average.module.running_mean.tolist() == [4.0, 4.0]
+    ((name, (count, took_ns, _)),) = counted.totals.items()
+    assert name == ("update_bn", 4) and count == 1 and took_ns > 0

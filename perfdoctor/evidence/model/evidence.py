@@ -108,6 +108,8 @@ class Evidence:
     deterministic: Deterministic | Missing = NOT_RECORDED
     schedules: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines that step a learning-rate schedule, the dearest first."""
+    statistics_updates: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines in the loop that pass the data through an averaged model for its batch norms, the dearest first."""
     processes: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines in the loop that start processes of this one's code, or end their pool; a loader's workers apart."""
     programs: tuple[CallSite, ...] | Missing = NOT_RECORDED

@@ -87,6 +87,12 @@ def slow_update(spent_ms: float = 6.0, **timing: Any) -> Evidence:
     )
 
 
+def refreshed_statistics(calls: float = 0.05, ms: float = 6.0) -> Evidence:
+    """A pass of all data through the averaged model, every 20 steps."""
+    call = CallSite("update_bn", Site("train.py", 61, "average"), calls, ms)
+    return with_(healthy(), step=with_(step(_PARTS), irregular_ms=ms), statistics_updates=(call,))
+
+
 def stepped_schedule(calls: float = 8.0, ms: float = 3.0) -> Evidence:
     """In a loop over eight micro-batches."""
     call = CallSite("schedule", Site("train.py", 58, "main"), calls, ms)

@@ -49,6 +49,7 @@ def install(probe) -> None:
         _communication,
         _loggers,
         _schedules,
+        _averages,
         _processes,
         _grad_scaler,
         _anomaly,
@@ -297,6 +298,12 @@ def _schedules(probe) -> None:
     module = torch.optim.lr_scheduler
     for kind in (module.LRScheduler, module.ReduceLROnPlateau, module.CosineAnnealingWarmRestarts):
         probe.changes.put(kind, "step", probe.calls.wrap("schedule", kind.step, in_loop=True), "schedules")
+
+
+def _averages(probe) -> None:
+    module = torch.optim.swa_utils
+    update = probe.calls.wrap("update_bn", module.update_bn, in_loop=True)
+    probe.changes.put(module, "update_bn", update, "averages")
 
 
 def _processes(probe) -> None:
