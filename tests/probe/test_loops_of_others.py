@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.nn.modules import container
 
 from perfdoctor.injected._perfdoctor_probe.sites import is_package
 from perfdoctor.injected._perfdoctor_probe.windows.loops import Loops
@@ -57,6 +58,23 @@ def test_a_package_that_loops_inside_the_line_makes_none_of_it(files: tuple[str,
     assert loops.around([inside, (job, TRAINS, "run")]) is None
     found = loops.around([inside, (job, OF_A_SAMPLE, "run")])
     assert found is not None and found["header"] == "for sample in samples" and "by_library" not in found
+
+
+def test_a_sequential_makes_no_loop_of_the_line_that_calls_it_but_of_the_modules_that_it_calls(
+    files: tuple[str, str],
+) -> None:
+    job, _ = files
+    inside = (container.__file__, _line_of("input = module(input)"), "forward")
+    loops = Loops([(job, TRAINS, "run")], is_package)
+    found = loops.around([inside, (job, OF_A_SAMPLE, "run")])
+    assert found is not None and found["header"] == "for sample in samples"
+    found = loops.around([(job, SLOPE, "slope"), inside, (job, TRAINS, "run")])
+    assert found is not None and found["header"] == "for module in self" and found["of_layers"]
+
+
+def _line_of(text: str) -> int:
+    source = Path(container.__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(source, 1) if line.strip() == text)
 
 
 def test_a_package_that_is_the_users_own_has_loops_of_the_users(files: tuple[str, str]) -> None:

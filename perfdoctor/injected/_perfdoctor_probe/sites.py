@@ -31,6 +31,11 @@ def _installed(filename: str) -> str:
     return ""
 
 
+def is_container(filename: str) -> bool:
+    """Whether it is torch's file of modules that call others, such as `Sequential`."""
+    return filename.endswith(_CONTAINERS)
+
+
 def is_package(filename: str) -> bool:
     """Whether it is somebody's installed file, and neither torch's nor the user's."""
     return _installed(filename).partition(os.sep)[0] not in ("", "torch")
@@ -129,7 +134,7 @@ class Sites:
         found = []
         while frame is not None:
             name = frame.f_code.co_filename
-            if name.endswith(_CONTAINERS) or not self.is_library(name) or (packages and is_package(name)):
+            if is_container(name) or not self.is_library(name) or (packages and is_package(name)):
                 found.append((name, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return found

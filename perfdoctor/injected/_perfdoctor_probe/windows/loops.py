@@ -4,7 +4,7 @@ import ast
 import itertools
 import sys
 
-from ..sites import is_package
+from ..sites import is_container, is_package
 from . import dependence
 
 _HEADER = 60
@@ -45,8 +45,8 @@ class Loops:
                 for loop in self._loops(file, line, function)[1]
             }
         state: "list[str]" = []
-        # What the line itself calls lies inside of it.
-        for file, line, function in itertools.dropwhile(lambda place: self._is_others(place[0]), stack):
+        # What the line itself calls lies inside of it: a `Sequential` makes no loop of the line that calls it.
+        for file, line, function in itertools.dropwhile(lambda place: self._is_inside(place[0]), stack):
             scope, loops = self._loops(file, line, function)
             modules, owners = self.trees[file][1:]
             of_class = dependence.methods(owners.get(id(scope)))
@@ -76,6 +76,9 @@ class Loops:
 
     def _is_others(self, file: str) -> bool:
         return is_package(file) and self.is_library(file)
+
+    def _is_inside(self, file: str) -> bool:
+        return is_container(file) or self._is_others(file)
 
     def _loops(self, file: str, line: int, function: str) -> "tuple[ast.AST, list]":
         """The function that a line is in, and its loops around that line, the innermost first."""
