@@ -77,7 +77,8 @@ def test_where_the_loop_does_not_wait_nobody_is_awaited() -> None:
 
 
 def test_nor_while_another_thread_computes() -> None:
-    assert looked_at(Server.collects, Server.computes) == []
+    rows = looked_at(Server.collects, Server.computes)
+    assert sum(row["awaited"] for row in rows) < 0.1, "but for a look at which it had no CPU"
 
 
 def test_a_limit_that_is_not_reached_has_run_out_for_nobody() -> None:
