@@ -92,6 +92,7 @@ def is_right(case: str, late: int, seen: dict[str, Any]) -> bool:
 
 
 def names_line(case: str, seen: dict[str, Any]) -> bool:
+    """Whether a finding stands at the case's line, or at one of the work that it does."""
     source = JOB.read_text().splitlines()
     start = source.index("def work(milliseconds: float) -> None:")
     body = range(start + 1, source.index("", start) + 1)

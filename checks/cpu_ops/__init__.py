@@ -119,16 +119,16 @@ One `loss.item()` per step on a CPU; a line that calls a whole network once, how
 by torch's own optimizers; anything below its share of the step; on a GPU, reads in a step that the device bounds: it
 has work while the host waits. Layers called one after another are not a loop over elements unless they come by the
 dozen and each issues small operators. A loop whose iterations need one another (`h = cell(x[t], h)`, or a policy that
-acts on the state of `env.step()`) is an opportunity at most, without a number. Work that is repeated for a purpose:
-activations that a checkpoint computes again, two passes that draw their own dropout, passes with batch normalisation
-that keeps statistics, a second backward pass through the same batch, passes with other weights (sharpness-aware
-minimisation), functions that draw random numbers, call a model, change what they are given or return little (a flag, a
-number), a critic's passes with and without `detach()`; results that are changed in place afterwards, and memory that is
-filled with constants; a model whose parameters stay as they are, on a batch that is the same in every step, as
-benchmarks have it in place of real data. A product that goes through a softmax, a mask or anything else on its way to
-the next one, differences that are used for themselves, a sort all of which is read, a permutation that later steps go
-on with. Rows that come several times in the data themselves, padding, and modules in which rows depend on one another
-or on chance (batch normalisation, dropout).
+acts on the state of `env.step()`) is an opportunity at most, without a number, and one of an installed package, such as
+a solver's, is none of the job's. Work that is repeated for a purpose: activations that a checkpoint computes again, two
+passes that draw their own dropout, passes with batch normalisation that keeps statistics, a second backward pass
+through the same batch, passes with other weights (sharpness-aware minimisation), functions that draw random numbers,
+call a model, change what they are given or return little (a flag, a number), a critic's passes with and without
+`detach()`; results that are changed in place afterwards, and memory that is filled with constants; a model whose
+parameters stay as they are, on a batch that is the same in every step, as benchmarks have it in place of real data. A
+product that goes through a softmax, a mask or anything else on its way to the next one, differences that are used for
+themselves, a sort all of which is read, a permutation that later steps go on with. Rows that come several times in the
+data themselves, padding, and modules in which rows depend on one another or on chance (batch normalisation, dropout).
 
 Limits
 ------

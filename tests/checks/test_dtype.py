@@ -206,6 +206,17 @@ def test_bfloat16_is_worth_what_the_products_gain_with_their_inputs_converted_or
     assert finding.fix.remedies == ("dtype.autocast",)
 
 
+def test_products_that_are_made_by_other_products_count_once() -> None:
+    """Under `vmap` a product of matrices is one of batches of them, which takes all of its time."""
+    once = bfloat16_beside()
+    outer = Op("mm", "float32", "[8, 4] [4, 8]", 20.0, 0.1, 20.0, 4e8)
+    timing = DtypeTiming("mm", "[8, 4] [4, 8]", "float32", 1.0, 1.0, 0.5, 0.1)
+    ops = once.ops
+    assert not isinstance(ops, Missing)
+    twice = with_(once, ops__ops=(*ops.ops, outer), ops__timings=(*ops.timings, timing))
+    assert _found(twice).savings.high_ms == pytest.approx(_found(once).savings.high_ms)
+
+
 @pytest.mark.parametrize(
     "evidence",
     [

@@ -66,3 +66,25 @@ def test_options_that_are_given_otherwise_have_their_lines_too(tmp_path: Path, m
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
     found = {name: place[1:3] for name, place in script.options("transformers").items()}
     assert found == {"save_steps": (2, "arguments"), "debug": (3, "arguments"), "eval_steps": (4, "arguments")}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "steps", "lines"),
+    [
+        ("epoch", 500, {"save_strategy": 2}),
+        (SimpleNamespace(value="steps"), 100, {"save_strategy": 4, "save_steps": 4}),
+    ],
+)
+def test_a_branch_that_was_not_taken_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: object, steps: int, lines: dict[str, int]
+) -> None:
+    main = tmp_path / "train.py"
+    main.write_text(
+        "if rarely:\n"
+        '    keep = dict(save_strategy="epoch", eval_steps=often)\n'
+        "else:\n"
+        '    keep = dict(save_strategy="steps", save_steps=100)\n'
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
+    found = script.options("transformers", SimpleNamespace(save_strategy=strategy, save_steps=steps, eval_steps=10))
+    assert {name: place[1] for name, place in found.items()} == {**lines, "eval_steps": 2}

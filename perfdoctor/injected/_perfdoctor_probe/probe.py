@@ -422,7 +422,8 @@ class Probe:
         pinned = affinity.PLACES.get(get_ident())
         if pinned is not None:
             self.noted["pinned"] = pinned
-        options = {**decisions(self.sites.is_library), **script.options(settings.trainer())}
+        given = script.options(settings.trainer(), settings.trainer_options())
+        options = {**decisions(self.sites.is_library), **given}
         for name, places in (("sites", self.noted), ("options", options)):
             seen[name] = {one: self.sites.number(place) for one, place in places.items()}
         seen["data_parallel"] = self.discovery.data_parallel()

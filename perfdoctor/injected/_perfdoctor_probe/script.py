@@ -23,8 +23,12 @@ _WORDS = {
 """By trainer: keywords that decide what it does in each step or between two."""
 
 
-def options(trainer: str) -> dict:
-    """Where the script gives them, as places by keyword; empty without any, or where the script cannot be read."""
+def options(trainer: str, as_they_are=None) -> dict:
+    """Where the script gives them, as places by keyword; empty without any, or where the script cannot be read.
+
+    `as_they_are`: an object that has them as attributes. What is given a constant that it does not have is in a branch
+    that was not taken.
+    """
     words = _WORDS.get(trainer)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     tree = parsed(read(file, _LARGEST)) if words is not None and isinstance(file, str) else None
@@ -32,7 +36,7 @@ def options(trainer: str) -> dict:
         return {}
     found: dict = {}
     for word, value in (given for node in ast.walk(tree) for given in _given(node)):
-        if word in words and not _is_off(value):
+        if word in words and not _is_off(value) and not _is_other(value, getattr(as_they_are, word, None)):
             found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
     return found
 
@@ -56,6 +60,12 @@ def _given(node) -> "list[tuple]":
 
 def _is_off(value) -> bool:
     return isinstance(value, ast.Constant) and (value.value is None or value.value is False)
+
+
+def _is_other(value, actual) -> bool:
+    """Whether a constant is not what an option is; of those that are read into something else nothing is known."""
+    actual = getattr(actual, "value", actual)
+    return isinstance(value, ast.Constant) and type(value.value) is type(actual) and value.value != actual
 
 
 def read(file: str, largest: int) -> bytes:
