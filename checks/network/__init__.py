@@ -4,10 +4,10 @@ What it looks at
 ----------------
 Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps; what
 other layers would take in the place of the convolution that takes most, timed in the job's process after its last step;
-the operators that make gradients of embedding tables; recurrent cells, and whole recurrent layers, that Python calls
-once per time step; layers of one class that a loop calls one after the other though none needs the one before, by their
-own passes and by one with the weights of all, which has to give the same numbers; and, in two steps, which classes the
-targets of a cross-entropy name and which rows of a table are looked up.
+the operators that make gradients of embedding tables, or scale their rows; recurrent cells, and whole recurrent layers,
+that Python calls once per time step; layers of one class that a loop calls one after the other though none needs the
+one before, by their own passes and by one with the weights of all, which has to give the same numbers; and, in two
+steps, which classes the targets of a cross-entropy name and which rows of a table are looked up.
 
 Of a trace: the kernels that take longest with the operators that launched them, and those that a compiler could fuse.
 
@@ -28,6 +28,7 @@ Example
     self.head = nn.Linear(256, 30_000)            # for 300 classes
     self.flatten = nn.Linear(3_075_200, 512)      # straight from the feature map
     self.table = nn.Embedding(1_000_000, 64)      # a batch touches 1,000 rows
+    self.words = nn.Embedding(60_000, 64, max_norm=1.0)   # a norm for each row of each lookup, one by one
     for t in range(steps):
         h = self.cell(x[:, t], h)                 # 100 calls instead of one
     values = torch.stack([critic(state) for critic in self.critics])   # ten networks of one shape: torch.baddbmm
@@ -82,6 +83,7 @@ from .memory_bound import memory_bound_layers
 from .on_device import in_trace
 from .one_by_one import layers_one_by_one
 from .oversized import oversized_head, oversized_layers, unused_outputs
+from .renormalized import renormalized_embedding
 from .time_loop import time_loops
 
 
@@ -100,7 +102,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     layers = replace(layers, stray_ms=layers.stray_ms + _thread_ms(evidence))
     case = Case(evidence, step, layers, limits)
     # A layer is named once, by what says most about it.
-    findings = [*present(dense_embedding_gradient(case)), *time_loops(case)]
+    findings = [*present(dense_embedding_gradient(case), renormalized_embedding(case)), *time_loops(case)]
     findings += present(unused_outputs(case) or oversized_head(case))
     for some in (oversized_layers, dominant_convolutions, memory_bound_layers):
         named = {finding.evidence[0].value for finding in findings}

@@ -9,6 +9,7 @@ from ill_runs.network import (
     dense_embedding,
     layer,
     memory_bound,
+    renormalized_embedding,
     time_loop,
     too_wide,
     unused_outputs,
@@ -418,6 +419,13 @@ def test_a_container_and_an_uncounted_network_are_not_blamed() -> None:
 
 # ---------------------------------------------------------------------------------------------------------
 # Embeddings and time loops
+
+
+def test_rows_that_are_scaled_one_by_one_are_found_at_their_table() -> None:
+    finding = only(examine(renormalized_embedding(), CHECK.limits))
+    assert finding.id == "PD09.renormalized-embedding"
+    assert number(finding, "calls") == 2 and number(finding, "renorm_ms") == pytest.approx(8.0)
+    assert "PD09.renormalized-embedding" not in _ids(renormalized_embedding(1.0))
 
 
 def test_a_dense_embedding_gradient_is_timed_with_its_update() -> None:

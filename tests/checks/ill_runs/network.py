@@ -100,6 +100,13 @@ def dense_embedding(
     return with_(run, layers__layers=(*run.layers.layers, *others))  # type: ignore[union-attr]
 
 
+def renormalized_embedding(ms: float = 8.0) -> Evidence:
+    """A table whose rows are scaled one by one as they are looked up, twice a step."""
+    table = layer("Embedding", ms, 0.2, name="words", weight_shape=(60_000, 64), parameters=3_840_000)
+    scaling = Op("embedding_renorm_", "float32", "[60000, 64] [1024, 8]", 2.0, 0.2 * ms, ms, 0.0)
+    return with_layer(table, ops__ops=(scaling, *healthy().ops.ops))  # type: ignore[union-attr]
+
+
 def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") -> Evidence:
     cell = layer(kind, share, 0.3, calls_per_step=calls, name="cell")
     line = Line(
