@@ -30,8 +30,8 @@ def renormalized_embedding(case: Case) -> Finding | None:
         severity=case.severity(cost),
         confidence=Confidence.HIGH,
         message="`max_norm` has rows of an embedding table scaled one by one: {renorm_ms} per step ({renorm_share})",
-        reasoning="each lookup, of {calls} per step, takes the norm of every row that it is going to give, row by row on "
-        "one thread",
+        reasoning="each lookup, of {calls} per step, takes the norm of every row that it is going to give, one by one, "
+        "on one thread",
         evidence=(
             Measurement("layer", "the table" if largest is None else title(largest), "text"),
             milliseconds("renorm_ms", cost.ms, "scaling rows, per step"),
