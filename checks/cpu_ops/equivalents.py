@@ -63,9 +63,9 @@ def _faults_ms(evidence: Evidence, one: Equivalent) -> float:
     whole = sum(line.faults_per_step for line in made)
     here = sum(line.faults_per_step for line in made if key(line.site) in (key(one.at), key(one.then_at)))
     pages = math.prod(one.shape) * _BYTES / _PAGE
-    if here < _MOSTLY * whole or pages < _OF_IT * here:
+    if whole <= 0 or here < _MOSTLY * whole or pages < _OF_IT * here:
         return 0.0
-    return here / whole * page_faults_ms(evidence) if whole > 0 else 0.0
+    return here / whole * page_faults_ms(evidence)
 
 
 def _together(rows: list[Equivalent]) -> Equivalent:

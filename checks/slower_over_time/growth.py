@@ -31,6 +31,11 @@ _RATE = 1000
 """Steps over which the rate is told."""
 
 
+def goes_on(seen: int, planned: int) -> bool:
+    """Whether it is known how many steps follow those seen."""
+    return seen < planned <= AHEAD * seen
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Steps that surely get longer."""
@@ -69,7 +74,7 @@ class Case:
     @property
     def goes_on(self) -> bool:
         """Whether it is known how far."""
-        return self.trend.steps < self.growth.planned_steps <= AHEAD * self.trend.steps
+        return goes_on(self.trend.steps, self.growth.planned_steps)
 
     @property
     def planned_ms(self) -> float:

@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Step, StepGrowth
 
-from .growth import AHEAD, Limits
+from .growth import Limits, goes_on
 from .kept import container_measured
 
 _SURELY = 0.5
@@ -32,8 +32,8 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
     if low < _SURELY * limits.min_share * step.step_ms:
         return None
     seen = rounds.every * (rounds.count + 1)
-    goes_on = seen < growth.planned_steps <= AHEAD * seen
-    ahead = growth.planned_steps / seen if goes_on else 1.0
+    is_planned = goes_on(seen, growth.planned_steps)
+    ahead = growth.planned_steps / seen if is_planned else 1.0
     planned_ms = rounds.early_ms + ahead * (rounds.late_ms - rounds.early_ms)
     return Finding(
         id="PD15.longer-rounds",
@@ -42,7 +42,7 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
         message="what comes every {every:step} went from {early_ms} to {late_ms}: it goes through all of {name} so far",
         reasoning="{name} gains {per_round:element} each time, had {length} in the end and is never emptied; {line} "
         "works on all of them, and no other step does"
-        + ("; if it goes on so, {planned_ms} at step {planned}" if goes_on else ""),
+        + ("; if it goes on so, {planned_ms} at step {planned}" if is_planned else ""),
         evidence=(
             milliseconds("early_ms", rounds.early_ms, "beyond the usual step, at first"),
             milliseconds("late_ms", rounds.late_ms, "beyond the usual step, in the end"),
@@ -58,7 +58,7 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
                     Measurement("planned", growth.planned_steps, "count", "steps that the loop is to take"),
                     milliseconds("planned_ms", planned_ms, "beyond the usual step then, if it rises evenly"),
                 )
-                if goes_on
+                if is_planned
                 else ()
             ),
         ),

@@ -157,11 +157,11 @@ def trainer() -> str:
 
 
 def trainer_options():
-    """What a Trainer of transformers was given, with its options as attributes; None without one. Looks through all
-    objects, once: the locals of its frames would keep a batch alive."""
-    kind = getattr(sys.modules.get("transformers.training_args"), "TrainingArguments", None)
-    if kind is None:
+    """What a Trainer of transformers was given, with its options as attributes; None where another trains. Looks
+    through all objects, since the locals of its frames would keep a batch alive."""
+    if trainer() != "transformers":
         return None
+    kind = sys.modules["transformers.training_args"].TrainingArguments
     of_age = (one for generation in (2, 1, 0) for one in gc.get_objects(generation))
     return next((one for one in of_age if issubclass(type(one), kind)), None)
 
