@@ -13,6 +13,7 @@ _EVERY = 0.9
 """Of the samples of a batch: a call or two may lie outside the batches that were watched."""
 _ONCE = 1.5
 """Calls up to which it is called once."""
+_READ_ONCE = {"NpzFile.__getitem__": "arrays = dict(numpy.load(path))  # reads all of them, once"}
 
 
 def how_often(one: SameResult, per: str, samples: float = 0.0) -> str:
@@ -49,7 +50,15 @@ def told(one: SameResult, per: str, cost_ms: float) -> tuple[Measurement, ...]:
 
 
 def once(one: SameResult) -> Fix:
-    """Compute it once."""
+    """Read or compute it once."""
+    if one.reads:
+        return Fix(
+            text="Read it once and keep what it holds, where that fits into memory: in `__init__`, or through a "
+            "function of your own with `functools.lru_cache`. Of a `.npy` file `numpy.load(path, mmap_mode='r')` reads "
+            "what is asked for.",
+            code=_READ_ONCE.get(one.function, f"kept = {one.function}(...)  # once, before the first batch"),
+            risk="Takes memory for all that is kept, in each worker; who changes it in place must copy it first.",
+        )
     return Fix(
         text="Compute it once and keep the result: before the loop, in `__init__`, or by `functools.lru_cache` on the "
         "function.",

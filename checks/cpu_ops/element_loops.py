@@ -145,11 +145,17 @@ def _grouped(lines: list[Line]) -> list[_Loop]:
 
 def _run_together(one: Line, other: Line) -> bool:
     """Whether two lines belong to one loop, a function it calls or, in the same file, a loop inside the other."""
+    here = one.site.file == other.site.file
+    if here and one.loop is not None and other.loop is not None and _head(one.loop) == _head(other.loop):
+        return True  # however often they seem to run: that is estimated
     fewer, more = sorted((one.runs_per_step, other.runs_per_step))
     times = round(more / fewer)
-    here = one.site.file == other.site.file
     slack = _ONE_FILE if times == 1 and here else _SAME_RUNS
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
+
+
+def _head(loop: Loop) -> tuple[int, str]:
+    return loop.line, loop.header
 
 
 def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:

@@ -16,8 +16,11 @@ _ASKED = "__getitem__"
 
 def same_results(case: Case, fetch: Fetch, but_samples: bool) -> tuple[Finding, ...]:
     """One for each function; `but_samples`: whether those that make whole samples are told of otherwise."""
-    rows = (one for one in fetch.same if not (but_samples and one.function.rpartition(".")[2] == _ASKED))
-    return present(*(_finding(case, fetch, one) for one in rows))
+    return present(*(_finding(case, fetch, one) for one in fetch.same if not (but_samples and _makes_samples(one))))
+
+
+def _makes_samples(one: SameResult) -> bool:
+    return one.function.rpartition(".")[2] == _ASKED and not one.reads
 
 
 def sure_share(case: Case, fetch: Fetch, one: SameResult) -> float:

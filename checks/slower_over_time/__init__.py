@@ -9,15 +9,15 @@ and deques that have gained elements each time, hooks on modules, parameters and
 tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
 and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
 Functions and objects that have another one of their kind inside, in one more layer each time. Of steps that are long at
-equal distances, where an evaluation lies, their length, and whether they alone use a container that grows. Of
-operators in three steps, those that read one tensor further each time, or join more parts each time, and what is
-computed of that.
-Where something has grown, or steps have got longer, the lines of a step or two are timed once more, to be compared
-with those of the first line window. What making a batch takes has a trend of its own, in each data-loader worker; one
-that gets slower has its data set looked at in the same way, and a batch made line by line once more. Of what saves,
-bytes of each call. From outside: swapping, a quota's throttling, the CPUs' clock and page faults, each by its own
-course over the steps; on a CUDA device the GPU's clock where its driver says that it slows it down, and driver
-allocations that come more often while more reserved memory is in no use.
+equal distances, where an evaluation lies or an epoch ends, their length, and whether they alone use a container that
+grows, or one that a library keeps and never empties (a metric). Of operators in three steps, those that read one tensor
+further each time, or join more parts each time, and what is computed of that. Where something has grown, or steps have
+got longer, the lines of a step or two are timed once more, to be compared with those of the first line window. What
+making a batch takes has a trend of its own, in each data-loader worker; one that gets slower has its data set looked at
+in the same way, and a batch made line by line once more. Of what saves, bytes of each call. From outside: swapping, a
+quota's throttling, the CPUs' clock and page faults, each by its own course over the steps; on a CUDA device the GPU's
+clock where its driver says that it slows it down, and driver allocations that come more often while more reserved
+memory is in no use.
 
 Why it costs time
 -----------------
@@ -35,6 +35,7 @@ Example
     mean = torch.stack(history).mean()   # as long as the training has lasted
     std, mean = torch.std_mean(panel[: day + 1], dim=0)   # in a loop over days: all of them again, each day
     self.outputs.append(out)              # in each evaluation, and never cleared: the next one's metrics are of all
+    self.log("ap", self.train_ap.compute())   # a metric of torchmetrics, at each epoch's end: nobody resets it
 
 How to fix
 ----------
@@ -52,12 +53,12 @@ removed in the step that registers them, or that are functions of their own on p
 
 Limits
 ------
-Only what a name in the training process or a worker's data set leads to is counted: not what a library keeps, nor what
-a generator does. The line is told by its source, so a container that goes by another name where it grows has none, and
-a tensor that is made larger by way of another variable is not told. What is told to be saved is that of the steps seen,
-and every step to come costs more, by the rate that is told with it: how long the run will be is known of loops over a
-`range` only, whose last step's length is told as if growth went on so. What a GPU does over time was judged by
-recordings made by hand: it was not run on one that grows too hot.
+Only what a name in the training process or a worker's data set leads to is counted: not what a library keeps for
+itself, nor what a generator does. The line is told by its source, so a container that goes by another name where it
+grows has none, and a tensor that is made larger by way of another variable is not told. What is told to be saved is
+that of the steps seen, and every step to come costs more, by the rate that is told with it: how long the run will be is
+known of loops over a `range` only, whose last step's length is told as if growth went on so. What a GPU does over time
+was judged by recordings made by hand: it was not run on one that grows too hot.
 
 Gradients and moments of Adam that fade to nearly nothing took an Intel CPU four times as long as others. Steps that
 grow so are named here, and what it costs is `PD07.subnormal-numbers`.

@@ -13,7 +13,7 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
 )
-from perfdoctor.api.quantities import Step, StepGrowth
+from perfdoctor.api.quantities import GrowingContainer, Step, StepGrowth
 
 from .growth import Limits, goes_on
 from .kept import container_measured
@@ -63,11 +63,7 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
             ),
         ),
         location=location(rounds.kept.site or rounds.gone_through_at),
-        fix=Fix(
-            text="Empty it once it was used, or keep what is needed of it: running sums, the last results.",
-            code=f"{rounds.kept.name}.clear()",
-            risk="Whoever wants all of them later has to keep them elsewhere.",
-        ),
+        fix=_emptied(rounds.kept),
         savings=savings(
             step,
             low,
@@ -75,4 +71,20 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
             "at least half of what the rounds seen took longer than the first of them; at most what the last ones did",
             part=Part.EPOCH,
         ),
+    )
+
+
+def _emptied(kept: GrowingContainer) -> Fix:
+    keeper = kept.name.rpartition(".")[0]
+    if kept.site is None and keeper:
+        return Fix(
+            text="Reset it once its value was read: a metric of torchmetrics keeps what it was given until `reset()`. "
+            "Lightning does so itself where the metric is logged, and not its value.",
+            code=f"{keeper}.reset()",
+            risk="The value is then of one round, and not of all so far.",
+        )
+    return Fix(
+        text="Empty it once it was used, or keep what is needed of it: running sums, the last results.",
+        code=f"{kept.name}.clear()",
+        risk="Whoever wants all of them later has to keep them elsewhere.",
     )

@@ -13,6 +13,8 @@ from .steady import Selection, awaited
 
 _LEAST = 4
 """Beside the first, which warms up."""
+_WHOLE_ROUNDS = 2
+"""Of elements that a container of a library's has in the end, which one that is emptied after each round never has."""
 _LONGER = 1.5
 """Times the early ones, the quickest of the last against the slowest of the first: they are few, and some may have met
 a neighbour."""
@@ -47,13 +49,16 @@ def build(process: ProcessRecording, steps: Selection) -> LongerRounds | None:
 def _kept(
     process: ProcessRecording, containers: tuple[GrowingContainer, ...], window: BetweenWindow, every: int
 ) -> tuple[GrowingContainer, Site] | None:
-    """One that gains an element in each round or more, and the line that uses it then; none that a step uses."""
+    """One that gains an element in each round or more, and the line that uses it then; none that a step uses. What a
+    library keeps (a metric) may gain them in steps, by lines that name its keeper."""
     in_steps = [one for one in (process.code_lines, process.later_lines) if isinstance(one, LinesWindow)]
     known = {(line.site.file, line.site.line) for one in in_steps for line in one.lines}
     ran = {(site.file, site.line) for site in window.ran}
     for one in containers:
         uses = {(site.file, site.line): site for site in one.uses if site != one.site}
-        reads = sorted(place for place in uses if place in ran)
-        if reads and one.per_step * every >= 1 and not known & set(uses):
+        reads = sorted(place for place in uses if place in ran and place not in known)
+        per_round = one.per_step * every
+        is_apart = one.length >= _WHOLE_ROUNDS * per_round if one.site is None else not known & set(uses)
+        if reads and per_round >= 1 and is_apart:
             return one, uses[reads[0]]
     return None

@@ -462,11 +462,12 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class SameResult:
-    """A function of the user's that is called again for what it has returned before: with the same arguments, by their
-    contents, and with the same result each time. Per step; in a worker per batch."""
+    """A function of the user's, or one of a library's that reads files for the user, that is called again for what it
+    has returned before: with the same arguments, by their contents, and with the same result each time. Per step; in a
+    worker per batch."""
 
     function: str
-    """`mel_bank`, `Clips.window`."""
+    """`mel_bank`, `Clips.window`; `numpy.load`."""
     at: Site
     """The line that calls it; where several do, or a library, its own first line."""
     defined_at: Site
@@ -485,6 +486,8 @@ class SameResult:
     """That the loop waited for meanwhile; -1 where it waited for none, or that is not known."""
     drawn: Drawn | None = None
     """None in recordings that lack it."""
+    reads: bool = False
+    """Whether it is a library's, and reads a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ class Op:
 
     name: str
     dtype: str
-    """Of its first floating-point input: `float32`, `float64`, ...; "" when unknown."""
+    """That it computes in: `float32`, `float64`, ...; "" when unknown. Of several the one that the others are converted
+    to."""
     shapes: str
     """Input shapes, sizes as they are: `[64, 256] [256, 512]`, without scalars and absent arguments."""
     calls_per_step: float
@@ -75,7 +76,7 @@ class OpProfile:
     self_ms_per_step: float
     """Of all operators, also those not listed."""
     self_ms_by_dtype: tuple[tuple[str, float], ...] = ()
-    """The same by the type of the operators' first floating-point input."""
+    """The same by the type that the operators compute in."""
     timings: tuple[DtypeTiming, ...] = ()
     thread_timings: tuple[ThreadTiming, ...] = ()
     """By number of threads; empty when nothing could be replayed."""

@@ -184,6 +184,17 @@ def test_a_loop_around_one_that_needs_its_state_is_computed_at_once() -> None:
     assert finding.savings.low_ms == pytest.approx(0.5 * (4.8 + 0.85 * 8.4))
 
 
+def test_lines_under_one_head_are_one_loop_however_often_they_seem_to_run() -> None:
+    """64 times and, with a softmax of two operators, 85 times."""
+    run = sequential_loop()
+    first = run.hot_lines[0]  # type: ignore[index]
+    below = replace(first.site, line=first.site.line + 3)
+    second = replace(first, site=below, runs_per_step=1.33 * first.runs_per_step)
+    elsewhere = replace(second, loop=second.loop and replace(second.loop, line=7))
+    assert len(_ids(with_(run, hot_lines=(*run.hot_lines, second)))) == 1  # type: ignore[misc]
+    assert len(_ids(with_(run, hot_lines=(*run.hot_lines, elsewhere)))) == 2  # type: ignore[misc]
+
+
 def test_a_sequential_loop_is_worth_telling_from_the_same_share_on() -> None:
     assert _ids(sequential_loop("h", share=0.11)) == []
     assert _ids(sequential_loop("h", op_us=51.0)) == []

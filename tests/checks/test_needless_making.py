@@ -243,6 +243,24 @@ def test_samples_that_came_twice_are_no_function_of_their_own() -> None:
     assert ids(examined(waiting(20.7, made))) == ["PD03.same-result"]
 
 
+def test_an_archive_that_reads_an_array_again_is_no_sample_that_came_twice() -> None:
+    read = with_(BANK, function="NpzFile.__getitem__", reads=True, ms_per_step=12.85)
+    made = fetch((25.0, 25.0), (0.7, 0.7), same=(read,))
+    assert ids(examined(made_again(made))) == ["PD03.same-result", "PD03.samples-made-again"]
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        ("NpzFile.__getitem__", "arrays = dict(numpy.load(path))  # reads all of them, once"),
+        ("torch.load", "kept = torch.load(...)  # once, before the first batch"),
+    ],
+)
+def test_a_file_that_is_read_again_is_to_be_read_once(function: str, code: str) -> None:
+    finding = found(same_result(function=function, reads=True))
+    assert finding.fix.code == code and "Read it once" in finding.fix.text
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Samples that are thrown away
 

@@ -58,6 +58,13 @@ def test_rounds_that_get_longer_are_told_with_the_container_and_the_line_that_go
     assert (found.early_ms, found.late_ms) == (pytest.approx(21.0), pytest.approx(90.0))
 
 
+def test_what_a_library_keeps_may_grow_in_steps(tmp_path: Path) -> None:
+    """A metric that is never reset: `update` in each step, `compute` in each round."""
+    found = _built(tmp_path, in_a_step=ADDS, ran=(ADDS, USES), site=-1, per_step=1.0, length=150)
+    assert found is not None
+    assert (found.kept.site, found.gone_through_at.line) == (None, USES)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -66,6 +73,7 @@ def test_rounds_that_get_longer_are_told_with_the_container_and_the_line_that_go
         {"ran": (ADDS,)},  # never gone through
         {"in_a_step": USES},  # by each step
         {"per_step": 0.01},  # not in each round
+        {"site": -1, "per_step": 1.0, "length": 25},  # emptied after each
     ],
 )
 def test_others_are_left_alone(tmp_path: Path, changes: dict[str, Any]) -> None:

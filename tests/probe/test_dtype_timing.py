@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import dtype
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import dtype, replay
+from perfdoctor.injected._perfdoctor_probe.windows import operators
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +54,38 @@ def test_a_fourier_transform_is_timed_in_single_precision_too_and_so_is_its_grad
     rows = dtype.timings(ops, arguments)
     assert [(row["name"], row["dtype"]) for row in rows] == [("_fft_r2c", "float64"), ("_fft_c2c", "float64")]
     assert all(row["float32_milliseconds"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "shapes", "computes_in"),
+    [
+        ("aten::sub", ["float", "double"], [[32, 24, 1], [64]], "float64"),
+        ("aten::mul", ["double", "float"], [[64], [64]], "float64"),
+        ("aten::mul", ["float", "double"], [[64], []], "float32"),  # a number takes the tensor's type
+        ("aten::mul", ["float", "c10::complex<double>"], [[64], [64]], "complex128"),
+        ("aten::add", ["c10::Half", "float"], [[64], [64]], "float16"),
+        ("aten::copy_", ["float", "double"], [[64], [64]], "float32"),
+        ("aten::_to_copy", ["double"], [[64]], "float64"),
+        ("aten::_to_copy", ["double"], [[]], ""),
+        ("aten::index", ["long int"], [[64]], ""),
+    ],
+)
+def test_an_operator_computes_in_the_type_of_its_widest_tensor(
+    name: str, kinds: list[str], shapes: list[list[int]], computes_in: str
+) -> None:
+    assert operators._type(name, kinds, shapes) == computes_in
+
+
+def test_tensors_of_two_types_are_timed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, prepared = [], replay.prepared
+
+    def noted(name: str, shapes: Any, types: Any, concrete: Any, kind: Any = None) -> Any:
+        asked.append((types, kind))
+        return prepared(name, shapes, types, concrete, kind)
+
+    monkeypatch.setattr(replay, "prepared", noted)
+    monkeypatch.setattr(dtype, "native", lambda kind: {})
+    op = {"name": "sub", "dtype": "float64", "shapes": "[512, 1] [64]"}
+    types = ["float", "double", "Scalar"]
+    (row,) = dtype.timings([op], [("aten::sub", [[512, 1], [64], []], types, [None, None, 1])])
+    assert row["dtype"] == "float64" and asked == [(types, None), (types, torch.float32)]

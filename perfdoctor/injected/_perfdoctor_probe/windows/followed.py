@@ -1,4 +1,5 @@
-"""Follows the calls of the user's own functions on one thread: what they were given, returned and took.
+"""Follows the calls of the user's own functions on one thread, and of those by which they read files: what they were
+given, returned and took.
 
 `sys.setprofile` tells of each call and return, those of built-in functions too. What that takes, and comparing, is
 measured and is nobody's time. A function is let go once it is known to be of no interest: it returns nothing, takes
@@ -19,7 +20,7 @@ import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .. import procfs
-from . import draws
+from . import draws, reading
 from .content import LARGEST, Content, NotComparableError, fingerprint
 from .followed_calls import Call, Function, moves
 from .holdings import asks_for_locals
@@ -76,7 +77,8 @@ class Follower:
         self.sites = sites
         self.loop = loop
         self.functions: "dict[object, Function | None]" = {}
-        """By code; None for a library's, and for what is no function or returns more than once."""
+        """By code; None for a library's that read no file for the user, and for what is no function or returns more
+        than once."""
         self.calls: "list[Call]" = []
         self.open: "list[Call]" = []
         self.bytes = 0
@@ -133,7 +135,7 @@ class Follower:
         if event == "call":
             function = self.functions.get(frame.f_code, self)
             if function is self:
-                function = self._known(frame.f_code)
+                function = self._known(frame)
             if self.loop.timeline.spent is not self.live:
                 self._count_step()
             if function is None:
@@ -156,14 +158,11 @@ class Follower:
     def _called(self, frame, function: Function) -> None:
         began = _clock()
         self._waited()
-        caller = frame.f_back
-        while caller is not None and _passes_on(caller.f_code):
-            caller = caller.f_back
-        is_users = caller is not None and not self.sites.is_library(caller.f_code.co_filename)
+        caller = self._caller(frame)
         call = Call(
             function,
             self.open[-1] if self.open else None,
-            (caller.f_code, caller.f_lineno) if is_users else None,
+            None if caller is None else (caller.f_code, caller.f_lineno),
             self.loop.timeline.stack[-1],
             awaited(self.loop),
         )
@@ -285,12 +284,23 @@ class Follower:
 
     # -- what time it is ----------------------------------------------------------------------------------
 
-    def _known(self, code) -> "Function | None":
+    def _known(self, frame) -> "Function | None":
+        code, found = frame.f_code, None
         is_function = code.co_flags & _LOCALS == _LOCALS and not code.co_flags & _PAUSES
-        named = not code.co_name.startswith("<")
-        users = is_function and named and not self.sites.is_library(code.co_filename)
-        found = self.functions[code] = Function(code) if users else None
+        if is_function and not code.co_name.startswith("<"):
+            if not self.sites.is_library(code.co_filename):
+                found = Function(code)
+            elif self._caller(frame) is not None and reading.reads(frame):
+                found = Function(code, reading.name(frame))
+        self.functions[code] = found
         return found
+
+    def _caller(self, frame):
+        """The user's frame that has called this one; None where a library's has."""
+        caller = frame.f_back
+        while caller is not None and _passes_on(caller.f_code):
+            caller = caller.f_back
+        return None if caller is None or self.sites.is_library(caller.f_code.co_filename) else caller
 
     def _count_step(self) -> None:
         for part, ns in enumerate(self.live):

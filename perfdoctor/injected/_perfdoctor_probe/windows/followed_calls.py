@@ -1,10 +1,10 @@
-"""What is known of the user's functions, and of their calls that are followed: nothing of the job's after a call."""
+"""What is known of functions that are followed, and of their calls: nothing of the job's after a call."""
 
 import inspect
 
 
 class Function:
-    """One of the user's, by its code."""
+    """One of the user's, or a library's that reads files for the user, by its code."""
 
     __slots__ = (
         "alone",
@@ -16,12 +16,15 @@ class Function:
         "kind",
         "moves",
         "names",
+        "reader",
         "returned",
         "spent_ns",
     )
 
-    def __init__(self, code) -> None:
+    def __init__(self, code, reader: str = "") -> None:
         self.code = code
+        self.reader = reader
+        """Its name, if it is a library's."""
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self.names = (*code.co_varnames[:count], *code.co_freevars)

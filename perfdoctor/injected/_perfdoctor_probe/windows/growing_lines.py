@@ -65,9 +65,14 @@ class GrowingLines:
         return text
 
     def uses(self, held) -> "tuple[list[int], list[str]]":
-        """Lines of the same files that name it, and the functions that these call: it may go by another name there."""
-        word = re.compile(_pattern(held.word))
-        found, called = [], {}
+        """Lines of the same files that name it, and the functions that these call: it may go by another name there.
+        Where none does, a library keeps it: lines that name what it is kept by."""
+        found, called = self._naming(held, _pattern(held.word))
+        keepers = _names(held.path)[:-1]
+        return (found, called) if found or not keepers else self._naming(held, rf"\b{keepers[-1]}\b")
+
+    def _naming(self, held, pattern: str) -> "tuple[list[int], list[str]]":
+        word, found, called = re.compile(pattern), [], {}
         for file in held.files:
             for number, line in enumerate(self._lines(file), 1):
                 if word.search(line) and len(found) < _MOST_USES:
@@ -101,8 +106,7 @@ class GrowingLines:
     def around_hooks(self, held, function) -> "tuple[list[int], list[str]]":
         """Lines that name who has the hooks, or what leads to it, and call something; and the hook's own name: from
         there it is called ever more often."""
-        words = [word for word in re.findall(r"\w+", held.path)[:-1] if not word.isdigit() and word not in _NAMELESS]
-        named = re.compile("|".join(rf"\b{word}\b" for word in words) or r"(?!)")
+        named = re.compile("|".join(rf"\b{word}\b" for word in _names(held.path)[:-1]) or r"(?!)")
         found = []
         for file in held.files:
             for number, line in enumerate(self._lines(file), 1):
@@ -184,6 +188,10 @@ class GrowingLines:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def _names(path: str) -> "list[str]":
+    return [word for word in re.findall(r"\w+", path) if not word.isdigit() and word not in _NAMELESS]
 
 
 def _pattern(word: str) -> str:

@@ -25,6 +25,9 @@ _DTYPES = {**FLOATING, **COMPLEX}
 _CONVERSIONS = ("aten::to", "aten::_to_copy")
 """Of a single number these say nothing about the job's types: Python's numbers are float64, and an optimizer that loops
 hands each of its tensors a few."""
+_COPIES = (*_CONVERSIONS, "aten::copy_")
+"""What they compute in is the first tensor's type; of all others the widest one's."""
+_WIDE = ("float64", "complex128")
 
 
 class ProfilerWindow:
@@ -241,6 +244,18 @@ def divided(events, on_device: bool = True) -> "tuple[list, list]":
     return host, device
 
 
+def _type(name: str, kinds, shapes) -> str:
+    """The one that an operator computes in, "" where that is none of floating-point numbers: a tensor of wider numbers
+    makes those of all others wide, unless it is a single number."""
+    types = [(_DTYPES[kind], shape) for kind, shape in zip(kinds, shapes) if kind in _DTYPES]
+    if not types:
+        return ""
+    first, shape = types[0]
+    if name in _COPIES:
+        return "" if first == "float64" and name in _CONVERSIONS and not shape else first
+    return next((one for one, shape in types if shape and one in _WIDE), first)
+
+
 def summarise(host: list, device: list, steps: int) -> "tuple[dict, list]":
     """Operators with self and total time per step; and of each the full name, shapes, types and constants, for calling
     it again. Events of one thread nest by time."""
@@ -260,10 +275,8 @@ def summarise(host: list, device: list, steps: int) -> "tuple[dict, list]":
         if name.startswith("aten::"):
             count += 1
             spans.setdefault(thread, []).append((end - duration, end))
-        dtype = next((_DTYPES[kind] for kind in event.dtypes() if kind in _DTYPES), "")
         shapes = event.shapes()
-        if dtype == "float64" and name in _CONVERSIONS and not shapes[0]:
-            dtype = ""
+        dtype = _type(name, event.dtypes(), shapes)
         by_dtype[dtype] = by_dtype.get(dtype, 0) + own
         key = (name, dtype, repr(shapes))
         total = totals.get(key)

@@ -143,12 +143,11 @@ def _again(calls: "list[Call]") -> "set[Call]":
 
 
 def _row(follower: Follower, function: Function, part: str, calls: "list[Call]", steps: int) -> dict:
-    sites, places = follower.sites, {call.at for call in calls}
-    place = places.pop() if len(places) == 1 else None
-    code = function.code
+    sites, place, code = follower.sites, _place(function, calls), function.code
     inner = _wrapped(follower.calls, function) or function
     return {
-        "function": _name(inner),
+        "function": inner.reader or _name(inner),
+        "reads": bool(inner.reader),
         "at": sites.at(*(place or (code, code.co_firstlineno))),
         "defined_at": sites.at(inner.code, inner.code.co_firstlineno),
         "within": [sites.at(one, one.co_firstlineno) for one in _within(follower.calls, function)],
@@ -157,6 +156,15 @@ def _row(follower: Follower, function: Function, part: str, calls: "list[Call]",
         "arguments": len({call.key for call in calls}),
         "ms_per_step": milliseconds(_alone_ns(follower.calls, function, calls), steps),
     }
+
+
+def _place(function: Function, calls: "list[Call]") -> "tuple | None":
+    """The line that calls it, if it is one; of a library's function the one that does so most."""
+    places = [call.at for call in calls]
+    if function.reader:
+        places = [one for one in places if one is not None]
+        return max(places, key=places.count, default=None)
+    return places[0] if len(set(places)) == 1 else None
 
 
 def _drawn(follower: Follower, asked: tuple, steps: int) -> dict:

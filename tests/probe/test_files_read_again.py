@@ -1,0 +1,130 @@
+"""Files that the user's code reads again through functions of libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import wavfile
+from users_file import IdleLoop, UsersFile
+
+from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows.same_results import SameResultsWindow
+
+SAMPLES = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez_compressed("day.npz", wave=SAMPLES, kind=np.arange(200))
+    np.save("day.npy", SAMPLES)
+    torch.save({"wave": torch.from_numpy(SAMPLES)}, "day.pt")
+    wavfile.write("day.wav", 8000, SAMPLES[:, 0])
+    Path("day.txt").write_text(str(SAMPLES.tolist()))
+
+
+def seen(step: Callable[[], object], steps: int = 3) -> list[dict[str, Any]]:
+    """What was read again in so many steps."""
+    loop = IdleLoop()
+    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
+    window.open()
+    try:
+        for _ in range(steps):
+            loop.timeline.enter(timeline.INPUT)
+            step()
+            loop.timeline.leave(timeline.INPUT)
+            loop.timeline.boundary()
+    finally:
+        found = window.close(steps)
+    return [row for row in found["rows"] if row["reads"]]
+
+
+class Days:
+    """A data set of one day's recordings, of which samples are parts."""
+
+    def __init__(self) -> None:
+        self.archive = np.load("day.npz")
+
+    def lazily(self, index: int) -> np.ndarray:
+        return self.archive["wave"][index]
+
+    def by_numpy(self, index: int) -> np.ndarray:
+        return np.load("day.npy")[index]
+
+    def by_torch(self, index: int) -> torch.Tensor:
+        return torch.load("day.pt")["wave"][index]
+
+    def by_scipy(self, index: int) -> float:
+        return wavfile.read("day.wav")[1][index]
+
+    def as_text(self, index: int) -> str:
+        return Path("day.txt").read_text()[index : index + 8]
+
+    def by_path(self, index: int) -> np.ndarray:
+        return np.load(Path("day.npy"))[index]
+
+    def another(self, index: int) -> np.ndarray:
+        np.save(f"{index}.npy", SAMPLES[index])
+        return np.load(f"{index}.npy")
+
+
+def _asked(read: Callable[[Days, int], object], of_each: int = 4) -> Callable[[], object]:
+    days, numbers = Days(), iter(range(200))
+    return lambda: [read(days, next(numbers)) for _ in range(of_each)]
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        (Days.lazily, "NpzFile.__getitem__"),
+        (Days.by_numpy, "numpy.load"),
+        (Days.by_path, "numpy.load"),
+        (Days.by_torch, "torch.load"),
+        (Days.by_scipy, "scipy.io.wavfile.read"),
+        (Days.as_text, "Path.read_text"),
+    ],
+)
+def test_a_file_that_is_read_for_each_sample_is_told_at_the_line_that_asks(
+    read: Callable[[Days, int], object], name: str
+) -> None:
+    (row,) = seen(_asked(read))
+    assert (row["function"], row["calls_per_step"], row["arguments"]) == (name, 4.0, 1)
+    assert row["at"] == (read.__name__, 1) and row["ms_per_step"] > 0
+
+
+def test_a_file_for_each_sample_is_not() -> None:
+    assert seen(_asked(Days.another)) == []
+
+
+def test_a_file_that_has_changed_is_read_for_a_reason() -> None:
+    numbers = iter(range(100))
+
+    def step() -> None:
+        np.save("day.npy", SAMPLES + next(numbers))
+        np.load("day.npy")
+
+    assert seen(step) == []
+
+
+def test_of_two_lines_the_one_that_reads_more_often_is_told() -> None:
+    def step() -> None:
+        np.load("day.npy")
+        for _ in range(3):
+            np.load("day.npy")
+
+    (row,) = seen(step)
+    assert row["calls_per_step"] == 4.0 and row["at"] == ("step", 3)
+
+
+def test_what_a_library_reads_by_itself_is_its_own() -> None:
+    from numpy.lib import _npyio_impl
+
+    code = compile("def read(): return load('day.npy')", _npyio_impl.__file__, "exec")
+    names = {"load": np.load}
+    exec(code, names)
+    assert seen(lambda: names["read"]()) == []  # type: ignore[operator]
