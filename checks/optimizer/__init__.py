@@ -5,14 +5,15 @@ What it looks at
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and what the
 shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
 zeros or let go. How often each line steps a learning-rate schedule, or passes the data through an averaged model
-(`update_bn`), and how long that takes. Parameters that have a gradient after an update and are in no optimizer, or in
-one at a learning rate of 0, and the model's own passes, run again after the last step with these frozen and not.
-Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and what each operator of the
-backward passes that fill them takes. In a step or two, the lines between the passes and in an optimizer of the job's
-own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for each, copies of the model's
-`state_dict`. Calls of `torch.autograd.grad` for derivatives of an output of which others were asked for in the same
-step: where one is met first its graph is gone through a few times more, one by one and together. Operators of backward
-passes that run for a part of the graph which an earlier pass of the same step has gone through.
+(`update_bn`), and how long that takes. What an optimizer's lines factorize (`eigh`, `svd`, an inverse). Parameters that
+have a gradient after an update and are in no optimizer, or in one at a learning rate of 0, and the model's own passes,
+run again after the last step with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or
+anybody else reads them, and what each operator of the backward passes that fill them takes. In a step or two, the lines
+between the passes and in an optimizer of the job's own that run once for each parameter: loops over
+`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for
+derivatives of an output of which others were asked for in the same step: where one is met first its graph is gone
+through a few times more, one by one and together. Operators of backward passes that run for a part of the graph which
+an earlier pass of the same step has gone through.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -38,6 +39,7 @@ Example
     groups = [{"params": backbone, "lr": 0.0}, {"params": head, "lr": 1e-3}]   # which freezes nothing
     u_t, u_x = (torch.autograd.grad(u.sum(), by, create_graph=True)[0] for by in (t, x))   # one call gives both
     critic(generator(noise)).mean().backward()               # in the critic's turn, without detach()
+    Shampoo(model.parameters(), update_freq=1)               # an eigendecomposition of each factor in each update
     for weight, loss in zip(weights, losses):
         (weight * loss).backward(retain_graph=True)          # through all that the losses share, again and again
 
@@ -108,6 +110,7 @@ from .._shared.reads import of_the_job
 from .._shared.traced import traced
 from .derivatives import single_derivatives
 from .discarded import discarded_gradients
+from .factorized import factorized_each_step
 from .gradients import unused_gradients
 from .launches import in_trace
 from .limits import Limits
@@ -152,6 +155,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         zeroed_gradients(evidence, step, lines, limits),
         *stepped_schedules(evidence, step, limits),
         *statistics_updates(evidence, step, limits),
+        factorized_each_step(evidence, step, lines, limits),
         unused_gradients(evidence, step, limits),
         *discarded_gradients(evidence, step, limits),
         *single_derivatives(evidence, step, limits),

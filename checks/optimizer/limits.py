@@ -27,5 +27,7 @@ class Limits:
     schedule_share: float = 0.05
     """Of schedules that are stepped more often than the optimizer, and of statistics that are made more often than they
     are used: one line to move."""
+    factorized_share: float = 0.05
+    """Of matrices that each update factorizes: an option, or a condition to write."""
     error_share: float = 0.30
     """A judgement: a third of the step spent around the update."""

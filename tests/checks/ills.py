@@ -101,6 +101,7 @@ from ill_runs.omp_threads import pinned_process, pinned_workers, second_pool, ti
 from ill_runs.optimizer import (
     clipping,
     derived_one_by_one,
+    factorized,
     parameter_loop,
     refreshed_statistics,
     slow_update,
@@ -279,6 +280,7 @@ ILL: dict[str, Evidence] = {
     "PD17.discarded-gradients": discarded(),
     "PD17.slow-update": slow_update(),
     "PD17.state-copies": state_copies(),
+    "PD17.factorized-each-step": factorized(),
     "PD17.parameter-loop": clipping(),
     "PD17.parameter-reads": parameter_loop(reads=120.0),
     "PD17.zeroed-gradients": zeroed(),

@@ -10,6 +10,7 @@ from ill_runs.optimizer import (
     TIMING,
     clipping,
     derived_one_by_one,
+    factorized,
     parameter_loop,
     refreshed_statistics,
     slow_update,
@@ -22,7 +23,7 @@ from perfdoctor.checks.optimizer import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import CodeLine, Evidence, Missing
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -231,3 +232,32 @@ def test_backward_passes_through_the_same_graph_cost_what_they_call_again() -> N
 def test_few_derivatives_are_left_as_they_are() -> None:
     assert is_clear(examine(derived_one_by_one(0.5), CHECK.limits))
     assert _ids(with_(derived_one_by_one(), hot_lines=Missing("it was not seen"))) == ["PD17.derivatives-one-by-one"]
+
+
+def test_matrices_that_each_update_factorizes_are_told_at_their_line_with_what_is_made_of_them() -> None:
+    finding = _found(factorized())
+    assert (finding.id, finding.severity) == ("PD17.factorized-each-step", Severity.NOTE)
+    assert finding.location is not None and (finding.location.line, finding.location.function) == (40, "inverse_root")
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(0.9 * 9.0), pytest.approx(9.0 + 2.0))
+    assert {m.value for m in finding.evidence if m.name == "operator"} == {"`linalg_eigh`"}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        factorized(ms=1.0),
+        factorized(name="linalg_qr"),  # a projection of the weights
+        factorized(name="mm"),
+        factorized(part="forward"),  # the loss's own
+        factorized(ops_ms=90.0),  # every tenth update, and one of these was seen
+    ],
+)
+def test_others_need_their_factors_or_have_them_seldom(run: Evidence) -> None:
+    assert "PD17.factorized-each-step" not in _ids(run)
+
+
+def test_a_window_that_was_disturbed_is_believed_where_another_met_the_line_too() -> None:
+    run = factorized(ops_ms=90.0)
+    site = run.hot_lines[0].site  # type: ignore[index]
+    watched = (CodeLine(site, "optimizer", True, 9.0, 0.7),)
+    assert "PD17.factorized-each-step" in _ids(with_(run, code_lines=watched))

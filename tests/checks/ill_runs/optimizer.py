@@ -9,6 +9,7 @@ from samples import HOT_LINES, healthy, step, with_
 from perfdoctor.evidence.model import (
     CallSite,
     Evidence,
+    Issued,
     Line,
     Loop,
     ParameterTiming,
@@ -55,6 +56,23 @@ def clipping(ms: float = 3.0, ops: float = 960.0) -> Evidence:
         with_(NORM_LINE, via="torch/nn/utils/clip_grad.py:_get_total_norm"), "other", ops, ms, ms / 2, 0.6, 0.6, 1.0
     )
     return with_(healthy(), step=step(_PARTS), hot_lines=(line, *HOT_LINES), ops__parameters=TIMING)
+
+
+def factorized(ms: float = 9.0, ops_ms: float = 9.0, name: str = "_linalg_eigh", part: str = "optimizer") -> Evidence:
+    """An optimizer of the job's own: its eigendecompositions, and what is made of them, of 34 ms a step."""
+    lines = (
+        Line(
+            with_(NORM_LINE, line=40, function="inverse_root", via=""),
+            *(part, 12.0, ms, ops_ms, 0.7, 0.05, 12.0),
+            operators=(Issued(name, 1.0),),
+        ),
+        Line(
+            with_(NORM_LINE, line=41, function="inverse_root", via=""),
+            *(part, 60.0, 2.0, 1.0, 0.15, 0.25, 12.0),
+            operators=(Issued("mul", 0.6), Issued("pow", 0.4)),
+        ),
+    )
+    return with_(healthy(), step=step(with_(_PARTS, optimizer=13.0)), hot_lines=(*lines, *HOT_LINES))
 
 
 def zeroed(**timing: Any) -> Evidence:
