@@ -47,12 +47,7 @@ def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding
     for row, (one, often) in enumerate(found):
         decided = (one.kind, one.shape, often) if one.kind in _DECIDED_ONCE else row
         alike.setdefault(decided, []).append((one, often))
-    return present(
-        *(
-            _finding(step, [one for one, _ in rows], limits, rows[0][1], _faults_ms(evidence, rows[0][0]))
-            for rows in alike.values()
-        )
-    )
+    return present(*(_finding(evidence, step, [one for one, _ in rows], limits, rows[0][1]) for rows in alike.values()))
 
 
 def _faults_ms(evidence: Evidence, one: Equivalent) -> float:
@@ -80,8 +75,8 @@ def _together(rows: list[Equivalent]) -> Equivalent:
     )
 
 
-def _finding(step: Step, rows: list[Equivalent], limits: Limits, often: Spread, faults_ms: float) -> Finding | None:
-    one = _together(rows)
+def _finding(evidence: Evidence, step: Step, rows: list[Equivalent], limits: Limits, often: Spread) -> Finding | None:
+    one, faults_ms = _together(rows), _faults_ms(evidence, rows[0])
     low, high = (
         max(0.0, now * one.now_ms + faulted * faults_ms - other * one.other_ms)
         for now, faulted, other in zip(_NOW, _FAULTED, _OTHER, strict=True)
@@ -104,7 +99,7 @@ def _finding(step: Step, rows: list[Equivalent], limits: Limits, often: Spread, 
             milliseconds("now_ms", one.now_ms, "these operators and their part of the backward pass, per step"),
             milliseconds("other_ms", one.other_ms, "the other way, backward pass included"),
         ),
-        location=location(one.at),
+        location=location((evidence.job.option(*how.options) if one.at.via else None) or one.at),
         fix=Fix(text=how.text, code=how.code.replace(EQUATION, one.equation), risk=how.risk, remedies=how.remedies),
         savings=savings(
             step,

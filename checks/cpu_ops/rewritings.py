@@ -21,6 +21,8 @@ class Rewriting:
     remedies: tuple[str, ...] = ()
     is_ill: bool = True
     """Else nothing is wrong, but it may be faster."""
+    options: tuple[str, ...] = ()
+    """By which a library is asked for it."""
 
 
 EQUATION = "EQUATION"
@@ -139,6 +141,7 @@ REWRITINGS = {
         'y = F.gelu(x, approximate="tanh")  # not 0.5 * x * (1 + torch.tanh(...)); of erf: F.gelu(x)\n'
         'GPT2Config(activation_function="gelu_pytorch_tanh")  # of transformers: not "gelu_new"',
         is_ill=False,
+        options=("activation_function", "hidden_act", "hidden_activation"),
     ),
     "silu": Rewriting(
         _BY_HAND,

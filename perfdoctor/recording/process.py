@@ -146,7 +146,7 @@ class Saved:
     unchanged: str = ""
     """The name in the checkpoint of the largest of them: `demo_features`."""
     unchanged_at: Site | Missing = NO_LINE
-    """The line that registers a buffer of that name."""
+    """The line that registers a buffer of that name, or gives a dictionary such a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import HOT_LINES, healthy, ids, is_clear, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Part, Severity
-from perfdoctor.evidence.model import EpochStarts, Evidence, Missing, Site
+from perfdoctor.evidence.model import EpochStarts, Evidence, Missing, Site, TrainerOption
 
 KINDS = {
     "order": "PD10.product-order",
@@ -66,6 +66,21 @@ def test_each_kind_is_told_with_its_line_and_what_to_write_instead(kind: str, ex
     # 10 ms as it is, 1 ms the other way.
     assert finding.savings.low_ms == pytest.approx(0.85 * 10.0 - 1.5 * 1.0)
     assert finding.savings.high_ms == pytest.approx(10.0), "never more than it takes"
+
+
+def test_a_function_of_a_library_lies_where_it_is_asked_for() -> None:
+    asked = Site("train.py", 90, "build_model")
+    run = with_(otherwise("gelu"), job__options=(TrainerOption("activation_function", asked),))
+    assert _line(run) == FIRST_LINE.line, "the job's own GELU"
+    called = tuple(replace(one, at=replace(one.at, via="transformers/trainer.py:train")) for one in run.equivalents)  # type: ignore[union-attr]
+    assert _line(with_(run, equivalents=called)) == 90
+    assert _line(with_(run, equivalents=called, job__options=())) == FIRST_LINE.line
+
+
+def _line(evidence: Evidence) -> int:
+    place = _found(evidence).location
+    assert place is not None
+    return place.line
 
 
 @pytest.mark.parametrize(

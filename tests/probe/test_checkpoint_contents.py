@@ -61,6 +61,18 @@ def test_what_no_step_changes_is_told_with_the_line_that_registers_it() -> None:
     assert (second["unchanged_bytes"], second["unchanged"], second["unchanged_at"]) == (4000, "demos", BUFFER)
 
 
+def test_what_is_no_buffer_is_told_with_the_line_that_puts_it_in() -> None:
+    recorder, table = Recorder(), torch.randn(1000)
+    sites = SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
+    checkpoints = Checkpoints(recorder, sites)
+    for _ in range(2):
+        state = {"weights": torch.randn(8)}
+        state["reference"] = table[:4]
+        checkpoints.saved(7, (state,), {}, "torch.serialization", 1000, 1000)
+    here = test_what_is_no_buffer_is_told_with_the_line_that_puts_it_in.__code__.co_firstlineno
+    assert (recorder[1]["unchanged"], recorder[1]["unchanged_at"]) == ("reference", here + 6)
+
+
 def test_of_two_at_once_nothing_is_told_and_the_next_one_is_looked_at() -> None:
     _, second, third = _saved(_trains, _rests, _trains)
     assert "unchanged_bytes" not in second and third["unchanged_bytes"] == 4000

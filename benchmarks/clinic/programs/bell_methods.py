@@ -91,15 +91,12 @@ class EpochLog(TrainerCallback):
 
 
 def build_model(width, layers, heads, length):
-    gelu = "gelu_new"  # sick here
-    gelu = "gelu_pytorch_tanh"  # well
-    config = GPT2Config(
+    sizes = dict(
         vocab_size=VOCAB,
         n_positions=length,
         n_embd=width,
         n_layer=layers,
         n_head=heads,
-        activation_function=gelu,  # here
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
@@ -108,6 +105,8 @@ def build_model(width, layers, heads, length):
         pad_token_id=PAD,
         use_cache=False,
     )
+    config = GPT2Config(activation_function="gelu_new", **sizes)  # sick here
+    config = GPT2Config(activation_function="gelu_pytorch_tanh", **sizes)  # well
     return GPT2LMHeadModel(config)
 
 

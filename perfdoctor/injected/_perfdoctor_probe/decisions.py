@@ -1,6 +1,6 @@
-"""What the job's own files decide that no hook sees: padding asked of a library, freed memory that is given back, data
-that is cut by rank, variables that keep libraries from newer instructions. By their source alone: whether such a line
-runs is for others to say.
+"""What the job's own files decide that no hook sees: padding or a function asked of a library, freed memory that is
+given back, data that is cut by rank, variables that keep libraries from newer instructions. By their source alone:
+whether such a line runs is for others to say.
 """
 
 import ast
@@ -13,8 +13,16 @@ from .sites import users_modules
 
 _LARGEST = 1 << 18
 """Bytes of all files that are parsed: about 0.3 s, once."""
-_KEYWORDS = {"pad_to_multiple_of": None, "padding": "max_length"}
-"""Of calls, with the value that decides; None for any."""
+_GELUS = ("gelu_new", "gelu_fast", "gelu_python", "gelu_accurate")
+"""Of transformers, made of single operators."""
+_KEYWORDS = {
+    "pad_to_multiple_of": None,
+    "padding": ("max_length",),
+    "activation_function": _GELUS,
+    "hidden_act": _GELUS,
+    "hidden_activation": _GELUS,
+}
+"""Of calls, with the values that decide; None for any."""
 _FUNCTIONS = ("malloc_trim",)
 _SETTERS = ("setdefault", "putenv")
 """Functions that set a variable of the environment."""
@@ -74,7 +82,7 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
     for keyword in node.keywords:
         if keyword.arg in _KEYWORDS and isinstance(keyword.value, ast.Constant):
             wanted, given = _KEYWORDS[keyword.arg], keyword.value.value
-            if given == wanted or (wanted is None and given):
+            if given if wanted is None else given in wanted:
                 found.append((keyword.arg, keyword.value.lineno))
     return found
 

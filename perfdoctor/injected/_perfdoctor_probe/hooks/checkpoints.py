@@ -85,16 +85,18 @@ class Checkpoints:
         if not size or size > _ALL * sum(size for _, size, _ in held.values()):
             return {}
         name = max(same)[1]
-        return {"unchanged_bytes": size, "unchanged": name, "unchanged_at": self._registered(name)}
+        return {"unchanged_bytes": size, "unchanged": name, "unchanged_at": self._put_in(name)}
 
-    def _registered(self, name: str) -> int:
-        """The line of the job's own files that registers a buffer of this name; -1 without one."""
-        call = re.compile(rf"register_buffer\(\s*[\"']{re.escape(name.rpartition('.')[2])}[\"']")
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if type(file) is str and not self.sites.is_library(file):
+    def _put_in(self, name: str) -> int:
+        """The line of the job's own files that registers a buffer of this name, else the one that gives a dictionary
+        such a key; -1 without one."""
+        word = rf"[\"']{re.escape(name.rpartition('.')[2])}[\"']"
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        own = [file for file in files if type(file) is str and not self.sites.is_library(file)]
+        for puts in (rf"register_buffer\(\s*{word}", rf"\[\s*{word}\s*\]\s*=(?!=)|{word}\s*:"):
+            for file in own:
                 text = "".join(linecache.getlines(file))
-                found = call.search(text)
+                found = re.search(puts, text)
                 if found is not None:
                     return self.sites.number((file, text.count("\n", 0, found.start()) + 1, "", None))
         return -1
