@@ -9,7 +9,7 @@ which tells the line of the data set or of `collate_fn` to look at first, and ho
 is clear, whatever its settings.
 
 What need not be done again: for three more batches, the arguments and results of each call of the user's own functions,
-and of libraries' functions that the user's code gives the path of a file, by hashes of what they hold; and after the
+and of libraries' functions that the user's code gives a file or its path, by hashes of what they hold; and after the
 last step of a job that perfdoctor ends, two samples of the data set, each asked for twice.
 
 What an epoch begins with: where steps take long at equal distances, the calls of the user's functions in three of them,
@@ -109,7 +109,8 @@ Limits
 Arguments are compared by what they hold; objects and arrays over 16 MB by their identity and what was set in them, so
 that a function is taken to depend on nothing else. Within three batches few samples come again: what is the same for
 some of them only is seen where they do. Of functions of libraries those alone are followed that the user's code gives a
-file: not what reads an open one (`json.load(file)`), nor one in C (`cv2.imread`), nor an image that is decoded later.
+file or its path: not one in C (`pickle.load`, `cv2.imread`), nor an image that is decoded later. What cannot be
+compared (a table, a large file) is taken to be the same where the file was not written since.
 Two samples stand for all; a data set whose objects cannot be compared, or that works in workers only, is not known.
 Jobs that end by themselves are not asked for samples.
 

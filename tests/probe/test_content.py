@@ -123,3 +123,23 @@ def test_a_fingerprint_tells_that_an_attribute_was_set() -> None:
 
 def test_bytes_are_those_of_what_it_holds() -> None:
     assert of((torch.zeros(4), np.zeros(2), 7, "abc")).bytes == 16 + 16 + 8 + 3
+
+
+@pytest.mark.parametrize(("mode", "text"), [("r", "eight"), ("rb", b"eight")])
+def test_a_file_that_is_read_counts_by_its_name_and_where_reading_goes_on(
+    tmp_path: Path, mode: str, text: str | bytes
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        path.write_text("eight")
+    with first.open(mode) as one, first.open(mode) as same, second.open(mode) as other:
+        begun = of(one, of_arguments=True)
+        assert begun.number == of(same, of_arguments=True).number != of(other, of_arguments=True).number
+        assert begun.objects == []
+        assert one.read() == text, "nothing of it was read"
+        assert of(one, of_arguments=True).number != begun.number
+
+
+def test_a_file_that_is_written_counts_by_its_identity(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as file:
+        assert of(file, of_arguments=True).objects == [file]

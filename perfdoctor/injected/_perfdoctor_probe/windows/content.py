@@ -7,6 +7,7 @@ Python's own. Nothing of the values is kept, only the number and how much they s
 import ctypes
 import datetime
 import hashlib
+import io
 import pathlib
 import sys
 
@@ -24,6 +25,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PATHS = (pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath)
 _TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
+FILES = (io.TextIOWrapper, io.BufferedReader)
+"""What `open` gives to read from."""
 _TEXT_PER = 16
 """Characters of a text that say as much as one item: a path of 40 says where something lies, and no more."""
 _LARGE = 1 << 16
@@ -93,6 +96,8 @@ class Content:
             self._set(value, kind, depth)
         elif kind in _NAMED or kind in _PATHS or kind in _TIMES or kind is range:
             self._constant(kind, repr(value))
+        elif self.of_arguments and kind in FILES:
+            self._file(value, kind)
         elif not self._of_numpy(value, kind):
             self._object(value, kind, depth)
 
@@ -150,6 +155,16 @@ class Content:
         if size and not raw:
             raw = tensor.numpy().tobytes()
         self._raw("tensor", (str(tensor.dtype), tuple(tensor.shape)), raw, tensor.element_size())
+
+    def _file(self, value, kind) -> None:
+        """Which one, and where reading goes on: of a text that of the bytes that it is decoded from."""
+        if value.closed or not value.readable():
+            self._identity(value)
+            return
+        read = value.buffer if kind is io.TextIOWrapper else value
+        if type(read) is not io.BufferedReader:
+            raise NotComparableError
+        self._update(kind.__name__, repr(value.name), read.tell())
 
     def _of_numpy(self, value, kind) -> bool:
         """Whether it is an array, a number or a type of NumPy's."""

@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .. import procfs
 from . import draws, reading
-from .content import LARGEST, Content, NotComparableError, fingerprint
+from .content import FILES, LARGEST, Content, NotComparableError, fingerprint
 from .followed_calls import Call, Function, moves
 from .holdings import asks_for_locals
 from .line_clock import awaited
@@ -220,6 +220,8 @@ class Follower:
                 call.function.kind = type(call.made).__name__
             elif name in given:
                 content.add(given[name])
+        if call.function.reader:
+            content.add(reading.versions(list(given.values())))
         self.bytes += content.bytes
         kept = [one for held in content.objects for one in draws.kept_by(held, deepest=1)]
         call.objects = content.objects, fingerprint(content.objects), kept
@@ -252,9 +254,15 @@ class Follower:
         if result is None:
             raise NotComparableError
         content = Content(largest=self.largest)
-        content.add(result)
+        try:
+            content.add(result)
+        except NotComparableError:
+            if not call.function.reader or type(result) in FILES:  # which are read from in turn
+                raise
+            call.number, call.telling = b"", reading.WHOLE  # the same file, read from the same place on
+        else:
+            call.number, call.telling = content.number, content.telling
         self.bytes += content.bytes
-        call.number, call.telling = content.number, content.telling
 
     @staticmethod
     def _has_moved(call: Call) -> bool:

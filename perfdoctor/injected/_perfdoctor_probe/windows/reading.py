@@ -1,25 +1,44 @@
 """Functions of libraries that the user's code calls to read a file, and that read it anew in each call.
 
-`np.load(path)`, `scipy.io.wavfile.read(path)`, `path.read_bytes()`: whatever was given the path of a file that there
-is. An archive of NumPy's is read when one of its arrays is asked for, each time.
+`np.load(path)`, `scipy.io.wavfile.read(path)`, `path.read_bytes()`, `json.load(file)`: whatever was given the path of
+a file that there is, or an open one. An archive of NumPy's is read when one of its arrays is asked for, each time. None
+of the job's code runs for it.
 """
 
 import os
+import pathlib
+import stat
 import sys
 
-_NAMES = (str, os.PathLike)
+from .content import FILES
+
 _ARCHIVE = "NpzFile"
+WHOLE = 1 << 10
+"""As telling as a file is whose content cannot be compared: a table, an image, what holds more than can be seen."""
 
 
 def reads(frame) -> bool:
     """Whether the call of a library's function that begins in this frame was given a file that it may read."""
     code = frame.f_code
     given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
-    if not given:
-        return False
-    if type(given[0]).__name__ == _ARCHIVE:
+    if given and type(given[0]).__name__ == _ARCHIVE:
         return code.co_name == "__getitem__"
-    return any(isinstance(one, _NAMES) and _is_file(one) for one in given)
+    return any(_version(one) is not None for one in given)
+
+
+def versions(given: list) -> list:
+    """Of the files that these lead to: what they hold is the same while these are."""
+    return [version for one in given if (version := _version(one)) is not None]
+
+
+def _version(one) -> "tuple[int, int] | None":
+    if type(one) not in FILES and not isinstance(one, (str, pathlib.PurePath)):
+        return None
+    try:
+        found = os.stat(one.fileno() if type(one) in FILES else one)
+    except (OSError, ValueError):  # no file, no name that one could have, or closed
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 def name(frame) -> str:
@@ -29,12 +48,6 @@ def name(frame) -> str:
     if "." in qualified:
         return qualified
     package = module.partition(".")[0]
-    public = getattr(sys.modules.get(package), code.co_name, None)
+    # Not by `getattr`: modules that import their parts when they are asked for would do so.
+    public = vars(sys.modules[package]).get(code.co_name) if package in sys.modules else None
     return f"{package if getattr(public, '__code__', None) is code else module}.{code.co_name}"
-
-
-def _is_file(path) -> bool:
-    try:
-        return os.path.isfile(path)
-    except (OSError, ValueError):  # no name that a file could have
-        return False
