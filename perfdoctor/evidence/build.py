@@ -78,7 +78,7 @@ class _Rank:
 
 _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "step": lambda rank: rank.step,
-    "ops": lambda rank: windows.profile(rank.process),
+    "ops": lambda rank: windows.profile(rank.process, rank.step),
     "layers": lambda rank: windows.layers(rank.process, rank.step),
     "discarded_gradients": lambda rank: windows.discarded(rank.process, rank.step),
     "repeated_work": lambda rank: windows.repeated(rank.process, rank.step),

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import Record, no_window, ops_window, recorded, steps, torch
+from recordings import Record, no_window, ops_window, recorded, selected, steps, torch
 
-from perfdoctor.evidence import windows
+from perfdoctor.evidence import steady, windows
 from perfdoctor.evidence.model import (
     BatchReplay,
     BatchTiming,
@@ -62,7 +62,9 @@ ATTENTION = {
 
 
 def _profile(tmp_path: Path, *timings: Record, **profile: Any) -> OpProfile:
-    found = windows.profile(recorded(tmp_path, torch(), steps(10_000, 20), ops_window(**profile), *timings))
+    walls = steps(10_000, 20, forward_us=4_000, backward_us=6_000)
+    recording = recorded(tmp_path, torch(), walls, ops_window(**profile), *timings)
+    found = windows.profile(recording, steady.measure(recording, selected(recording)))
     assert isinstance(found, OpProfile)
     return found
 
@@ -91,6 +93,17 @@ def test_a_job_that_was_killed_has_no_timings_and_it_says_so(tmp_path: Path) -> 
     for missing in (found.batch_timings, found.update):
         assert isinstance(missing, Missing)
         assert "gone before" in missing.reason
+
+
+@pytest.mark.parametrize(("now_ms", "told"), [(11.0, True), (24.0, True), (46.0, False)])
+def test_passes_that_took_much_longer_when_they_were_made_again_say_nothing(
+    tmp_path: Path, now_ms: float, told: bool
+) -> None:
+    """Of 10 ms in the steps: another program came, and two threads waited for each other."""
+    times = [["threads=1", 13.0], ["bfloat16", 9.0]]
+    found = _profile(tmp_path, {"k": "timings", "ways": {"now_ms": now_ms, "times": times}})
+    assert isinstance(found.ways, Missing) is not told
+    assert told or "4.6 times as long" in found.ways.reason  # type: ignore[union-attr]
 
 
 def test_what_could_not_be_timed_says_why(tmp_path: Path) -> None:
