@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wavfile.write("day.wav", 8000, SAMPLES[:, 0])
     Path("day.json").write_text(json.dumps(SAMPLES.tolist()))
     Path("day.txt").write_text(str(SAMPLES.tolist()))
+    with zipfile.ZipFile("day.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write("day.txt")
 
 
 def seen(step: Callable[[], object], steps: int = 3) -> list[dict[str, Any]]:
@@ -51,9 +54,13 @@ class Days:
 
     def __init__(self) -> None:
         self.archive = np.load("day.npz")
+        self.members = zipfile.ZipFile("day.zip")
 
     def lazily(self, index: int) -> np.ndarray:
         return self.archive["wave"][index]
+
+    def of_members(self, index: int) -> int:
+        return self.members.read("day.txt")[index]
 
     def by_numpy(self, index: int) -> np.ndarray:
         return np.load("day.npy")[index]
@@ -105,6 +112,7 @@ def _asked(read: Callable[[Days, int], object], of_each: int = 4) -> Callable[[]
     ("read", "name"),
     [
         (Days.lazily, "NpzFile.__getitem__"),
+        (Days.of_members, "ZipFile.read"),
         (Days.by_numpy, "numpy.load"),
         (Days.by_path, "numpy.load"),
         (Days.by_torch, "torch.load"),

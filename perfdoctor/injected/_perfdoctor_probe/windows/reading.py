@@ -1,8 +1,8 @@
 """Functions of libraries that the user's code calls to read a file, and that read it anew in each call.
 
 `np.load(path)`, `scipy.io.wavfile.read(path)`, `path.read_bytes()`, `json.load(file)`: whatever was given the path of
-a file that there is, or an open one. An archive of NumPy's is read when one of its arrays is asked for, each time. None
-of the job's code runs for it.
+a file that there is, or an open one. An archive that is kept open is read when one of its members is asked for, each
+time. None of the job's code runs for it.
 """
 
 import os
@@ -12,7 +12,8 @@ import sys
 
 from .content import FILES
 
-_ARCHIVE = "NpzFile"
+_ARCHIVES = {"NpzFile": "__getitem__", "ZipFile": "read"}
+"""Classes, and the method that reads a member."""
 WHOLE = 1 << 10
 """As telling as a file is whose content cannot be compared: a table, an image, what holds more than can be seen."""
 
@@ -21,8 +22,8 @@ def reads(frame) -> bool:
     """Whether the call of a library's function that begins in this frame was given a file that it may read."""
     code = frame.f_code
     given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
-    if given and type(given[0]).__name__ == _ARCHIVE:
-        return code.co_name == "__getitem__"
+    if given and type(given[0]).__name__ in _ARCHIVES:
+        return code.co_name == _ARCHIVES[type(given[0]).__name__]
     return any(_version(one) is not None for one in given)
 
 
@@ -42,11 +43,11 @@ def _version(one) -> "tuple[int, int] | None":
 
 
 def name(frame) -> str:
-    """As the user knows it: `numpy.load`, `scipy.io.wavfile.read`, `NpzFile.__getitem__`."""
+    """As the user knows it: `numpy.load`, `scipy.io.wavfile.read`, `NpzFile.__getitem__`; of what is made its class."""
     code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))
     qualified = getattr(code, "co_qualname", code.co_name)
     if "." in qualified:
-        return qualified
+        return qualified.removesuffix(".__init__")
     package = module.partition(".")[0]
     # Not by `getattr`: modules that import their parts when they are asked for would do so.
     public = vars(sys.modules[package]).get(code.co_name) if package in sys.modules else None
