@@ -109,8 +109,8 @@ Limits
 Arguments are compared by what they hold; objects and arrays over 16 MB by their identity and what was set in them, so
 that a function is taken to depend on nothing else. Within three batches few samples come again: what is the same for
 some of them only is seen where they do. Of functions of libraries those alone are followed that the user's code gives a
-file or its path: not one in C (`pickle.load`, `cv2.imread`), nor an image that is decoded later. What cannot be
-compared (a table, a large file) is taken to be the same where the file was not written since.
+file or its path: not one in C (`pickle.load`, `cv2.imread`), nor an image that a library's transform decodes. What
+cannot be compared (a table, a large file) is taken to be the same where the file was not written since.
 Two samples stand for all; a data set whose objects cannot be compared, or that works in workers only, is not known.
 Jobs that end by themselves are not asked for samples.
 

@@ -186,6 +186,9 @@ class Content:
         return True
 
     def _object(self, value, kind, depth: int) -> None:
+        if self.of_arguments and (picture := unread_picture(value)):
+            self._constant(kind, picture)
+            return
         if self.of_arguments:
             self._identity(value)
             return
@@ -225,6 +228,13 @@ def attributes(value) -> "dict | None":
     except AttributeError:
         return None
     return kept if type(kept) is dict else None
+
+
+def unread_picture(value) -> str:
+    """The file of an image of PIL's that was opened, and is decoded when its pixels are asked for; "" for all else."""
+    kept = attributes(value) if type(value).__module__.partition(".")[0] == "PIL" else None
+    name = kept.get("filename") if kept is not None and kept.get("tile") else ""
+    return name if type(name) is str else ""
 
 
 def _length(value, kind) -> int:
