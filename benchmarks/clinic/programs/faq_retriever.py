@@ -86,7 +86,7 @@ class BatchRanking:
 
 def train(cfg):
     accelerator = Accelerator(
-        cpu=True, log_with="tensorboard", project_config=ProjectConfiguration(project_dir="/tmp/blind_b_faq")
+        cpu=True, log_with="tensorboard", project_config=ProjectConfiguration(project_dir="/tmp/faq_retriever")
     )
     accelerator.init_trackers("faq", config=asdict(cfg))
     model = DualEncoder(cfg)

@@ -143,7 +143,7 @@ def main():
     test = TicketDataset(*write_tickets(cfg.test_tickets, cfg, rng), tokenizer, cfg.tokenizer_options)
 
     arguments = TrainingArguments(
-        output_dir="/tmp/blind_b_tickets",
+        output_dir="/tmp/ticket_intents",
         per_device_train_batch_size=cfg.batch_size,
         per_device_eval_batch_size=4 * cfg.batch_size,
         num_train_epochs=cfg.epochs,
