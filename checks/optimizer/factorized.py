@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings
 from perfdoctor.api.quantities import Evidence, Line, Missing, Step
 
-from .._shared.lines import key
+from .._shared.lines import function, key
 from .limits import Limits
 
 _FACTORIZATIONS = {
@@ -28,8 +28,8 @@ and takes as long as all else in it, the window that meets it sees 1.8 times tha
 
 def factorized_each_step(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
     """An opportunity: how old a preconditioner may be is a matter of training."""
-    seen = [(line, _share(line)) for line in lines if line.part == "optimizer"]
-    seen = [(line, part) for line, part in seen if part > 0]
+    update = [line for line in lines if line.part == "optimizer"]
+    seen = [(line, part) for line in update if (part := _share(line)) > 0]
     cost = Cost(step, sum(part * line.ms_per_step for line, part in seen))
     if not seen or cost.share < limits.factorized_share:
         return None
@@ -37,11 +37,7 @@ def factorized_each_step(evidence: Evidence, step: Step, lines: tuple[Line, ...]
     if sum(part * one.ops_ms for one, part in seen) > _EACH * cost.ms and not _ran_again(evidence, line):
         return None
     # What is made of the factors by the same function is needed as seldom as they are.
-    made = sum(
-        one.ms_per_step
-        for one in lines
-        if one.part == "optimizer" and (one.site.file, one.site.function) == (line.site.file, line.site.function)
-    )
+    made = sum(one.ms_per_step for one in update if function(one.site) == function(line.site))
     name = next(one.name for one in line.operators if one.name in _FACTORIZATIONS)
     return Finding(
         id="PD17.factorized-each-step",

@@ -469,7 +469,8 @@ class SameResult:
     function: str
     """`mel_bank`, `Clips.window`; `numpy.load`."""
     at: Site
-    """The line that calls it; where several do, or a library, its own first line."""
+    """The line that calls it; where several do, or a library, its own first line. Of a library's function the line that
+    calls it most."""
     defined_at: Site
     """Its first line."""
     part: str

@@ -27,11 +27,17 @@ class Recorder(list[dict[str, Any]]):
         self.append(fields)
 
 
+def _checkpoints(recorder: Recorder) -> Checkpoints:
+    """Of a job whose code is in this file."""
+    return Checkpoints(
+        recorder, SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
+    )
+
+
 def _saved(*actions: Any) -> list[dict[str, Any]]:
     """The records of a checkpoint after each of these is done to a policy."""
     recorder, policy = Recorder(), Policy()
-    sites = SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
-    checkpoints = Checkpoints(recorder, sites)
+    checkpoints = _checkpoints(recorder)
     optimizer = torch.optim.Adam(policy.parameters())
     for action in actions:
         action(policy, optimizer)
@@ -63,14 +69,13 @@ def test_what_no_step_changes_is_told_with_the_line_that_registers_it() -> None:
 
 def test_what_is_no_buffer_is_told_with_the_line_that_puts_it_in() -> None:
     recorder, table = Recorder(), torch.randn(1000)
-    sites = SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
-    checkpoints = Checkpoints(recorder, sites)
+    checkpoints = _checkpoints(recorder)
     for _ in range(2):
         state = {"weights": torch.randn(8)}
         state["reference"] = table[:4]
         checkpoints.saved(7, (state,), {}, "torch.serialization", 1000, 1000)
     here = test_what_is_no_buffer_is_told_with_the_line_that_puts_it_in.__code__.co_firstlineno
-    assert (recorder[1]["unchanged"], recorder[1]["unchanged_at"]) == ("reference", here + 6)
+    assert (recorder[1]["unchanged"], recorder[1]["unchanged_at"]) == ("reference", here + 5)
 
 
 def test_of_two_at_once_nothing_is_told_and_the_next_one_is_looked_at() -> None:

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from following import followed
 from PIL import Image
 from scipy.io import wavfile
-from users_file import IdleLoop, UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
-from perfdoctor.injected._perfdoctor_probe.windows.same_results import SameResultsWindow
 
 SAMPLES = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
 
@@ -35,20 +34,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         archive.write("day.txt")
 
 
-def seen(step: Callable[[], object], steps: int = 3) -> list[dict[str, Any]]:
-    """What was read again in so many steps."""
-    loop = IdleLoop()
-    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
-    window.open()
-    try:
-        for _ in range(steps):
-            loop.timeline.enter(timeline.INPUT)
-            step()
-            loop.timeline.leave(timeline.INPUT)
-            loop.timeline.boundary()
-    finally:
-        found = window.close(steps)
-    return [row for row in found["rows"] if row["reads"]]
+def seen(step: Callable[[], object]) -> list[dict[str, Any]]:
+    """What was read again in three steps."""
+    return [row for row in followed(step, __file__, 3, timeline.INPUT) if row["reads"]]
 
 
 class Days:

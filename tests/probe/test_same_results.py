@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from following import followed as followed_by_a_window
 from observing import line_of
 from users_file import IdleLoop, UsersFile
 
@@ -51,22 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def seen(step: Callable[[], object], steps: int = 2, part: int = timeline.OTHER) -> list[dict[str, Any]]:
     """Rows of a window over so many steps."""
-    loop = IdleLoop()
-    window = SameResultsWindow(UsersFile(__file__), loop, compiled=False)
-    assert window.obstacle() == ""
-    window.open()
-    try:
-        for _ in range(steps):
-            loop.timeline.enter(part)
-            step()
-            loop.timeline.leave(part)
-            loop.timeline.boundary()
-        assert window.closable() and not window.is_gone()
-    finally:
-        record = window.close(steps)
-    assert sys.getprofile() is None
-    rows: list[dict[str, Any]] = record["rows"]
-    return rows
+    return followed_by_a_window(step, __file__, steps, part)
 
 
 def test_calls_for_batches_of_two_loaders_are_told_apart() -> None:

@@ -18,6 +18,7 @@ import time
 import torch
 
 from .. import timeline as parts
+from ..sites import users_modules
 from .held_out import mark
 
 _LOOKED_INTO = 3
@@ -91,8 +92,7 @@ class Checkpoints:
         """The line of the job's own files that registers a buffer of this name, else the one that gives a dictionary
         such a key; -1 without one."""
         word = rf"[\"']{re.escape(name.rpartition('.')[2])}[\"']"
-        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        own = [file for file in files if type(file) is str and not self.sites.is_library(file)]
+        own = [vars(module)["__file__"] for module in users_modules(self.sites.is_library).values()]
         for puts in (rf"register_buffer\(\s*{word}", rf"\[\s*{word}\s*\]\s*=(?!=)|{word}\s*:"):
             for file in own:
                 text = "".join(linecache.getlines(file))

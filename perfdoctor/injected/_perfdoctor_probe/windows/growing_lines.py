@@ -71,11 +71,12 @@ class GrowingLines:
         keepers = _names(held.path)[:-1]
         return (found, called) if found or not keepers else self._naming(held, rf"\b{keepers[-1]}\b")
 
-    def _naming(self, held, pattern: str) -> "tuple[list[int], list[str]]":
+    def _naming(self, held, pattern: str, calls: bool = False) -> "tuple[list[int], list[str]]":
+        """Lines with such a name, those alone that call something if `calls`, and the functions that they call."""
         word, found, called = re.compile(pattern), [], {}
         for file in held.files:
             for number, line in enumerate(self._lines(file), 1):
-                if word.search(line) and len(found) < _MOST_USES:
+                if len(found) < _MOST_USES and word.search(line) and (not calls or _CALLED.search(line)):
                     found.append(self._place(file, number))
                     called.update(dict.fromkeys(_CALLED.findall(line)))
         return found, list(called)
@@ -106,12 +107,8 @@ class GrowingLines:
     def around_hooks(self, held, function) -> "tuple[list[int], list[str]]":
         """Lines that name who has the hooks, or what leads to it, and call something; and the hook's own name: from
         there it is called ever more often."""
-        named = re.compile("|".join(rf"\b{word}\b" for word in _names(held.path)[:-1]) or r"(?!)")
-        found = []
-        for file in held.files:
-            for number, line in enumerate(self._lines(file), 1):
-                if named.search(line) and _CALLED.search(line) and len(found) < _MOST_USES:
-                    found.append(self._place(file, number))
+        named = "|".join(rf"\b{word}\b" for word in _names(held.path)[:-1]) or r"(?!)"
+        found, _ = self._naming(held, named, calls=True)
         return found, [function.__name__] if self._of(function) else []
 
     def is_library(self, code) -> bool:

@@ -22,8 +22,8 @@ WHOLE = 1 << 10
 
 def reads(frame) -> bool:
     """Whether the call of a library's function that begins in this frame was given a file that it may read."""
-    code = frame.f_code
-    given = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+    code, named = frame.f_code, frame.f_locals
+    given = [named.get(name) for name in code.co_varnames[: code.co_argcount]]
     if given and type(given[0]).__name__ in _ARCHIVES:
         return code.co_name == _ARCHIVES[type(given[0]).__name__]
     return any(_version(one) is not None for one in given)
