@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from PIL import Image
 from scipy.io import wavfile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
+from perfdoctor.injected._perfdoctor_probe.windows import followed as follower
 
 SAMPLES = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
 
@@ -32,6 +34,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray((SAMPLES * 50).clip(0, 255).astype(np.uint8)).save("day.png")
     with zipfile.ZipFile("day.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write("day.txt")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that moves by a millisecond whenever it is asked: what reading takes here depends on who else computes."""
+    ticks = itertools.count(0, 1_000_000).__next__
+    for module in (follower, timeline):
+        monkeypatch.setattr(module, "_clock", ticks)
+    monkeypatch.setattr(follower, "_delay", lambda: 0)
 
 
 def seen(step: Callable[[], object]) -> list[dict[str, Any]]:
