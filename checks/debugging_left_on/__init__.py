@@ -6,7 +6,8 @@ Autograd's anomaly detection, in a few steps of the job: each stack trace that a
 each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A
 profiler of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, and by a
 timing in the job's process what an operator takes longer with it. Deterministic algorithms: the job's own passes, run
-again after its last step with and without. `tracemalloc`: steps of the job, some of which it does not hear of, in
+again after its last step with and without. `tracemalloc`, and what Python calls for every call or line (`cProfile`,
+`coverage`, a debugger, a function given to `sys.settrace`): steps of the job, some of which it does not hear of, in
 turns. Python's debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X dev`): after the job an interpreter
 like its own, with these settings and without. Modes around the passes (`FlopCounterMode`, a `TorchDispatchMode` or
 `TorchFunctionMode` of the job's own): a clock around what they are called for, in a few steps, less the operators
@@ -20,15 +21,16 @@ With anomaly detection on, every operator whose gradient will be needed takes a 
 the backward pass is searched for NaN. A network of 40 layers took 1.6 ms per step without it and 13.6 ms with it. A
 profiler writes one to three records for each operator, 1.5 to 5 us together: a step of 2.7 ms took 4 to 6 ms under it.
 With deterministic algorithms torch fills all memory that it allocates, and some operators add up one element after
-another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and
-1.4 without. The debugging allocator fills every block that Python takes or gives back, and checks its ends. A mode has
-each operator call Python, 10 to 50 us each: the FLOPs of every step, counted, more than doubled a step of small
-layers. With a default device each call of torch goes through Python, about 1 us. A test reads a tensor, and everything
-waits for the answer.
+another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and 1.4
+without. A function that `sys.settrace` was given is called for every line that runs. The debugging allocator fills
+every block that Python takes or gives back, and checks its ends. A mode has each operator call Python, 10 to 50 us
+each: the FLOPs of every step, counted, more than doubled a step of small layers. With a default device each call of
+torch goes through Python, about 1 us. A test reads a tensor, and everything waits for the answer.
 
 Example
 -------
     torch.autograd.set_detect_anomaly(True)   # since the NaN of last spring
+    cProfile.Profile().enable()               # and nobody reads it any more
     with torch.profiler.profile(with_stack=True):
         for x, y in loader:                   # all of the training
             ...
@@ -57,10 +59,11 @@ saved; passes are not run again there, so what deterministic algorithms cost is 
 is seen. What a profiler costs is told from small operators and less exact than the rest; what it does when it ends a
 cycle (sorting, writing a trace) is not in it, nor are Python's calls, which `with_stack=True` records too. An answer
 that is kept in a variable and tested on another line is a scalar read (PD10). Where the job runs to its own end,
-deterministic algorithms are not timed. A mode that is only around what is neither in a model's call nor a backward
-pass is not seen, nor are modes of a compiled job timed. Memory that is taken in the few steps of which `tracemalloc`
-does not hear, and kept, is in no snapshot. What the debugging allocator costs is a range: calls of functions take
-little more with it, small objects most, and how much of a step's Python is the one or the other is not known.
+deterministic algorithms are not timed. A mode that is only around what is neither in a model's call nor a backward pass
+is not seen, nor are modes of a compiled job timed. Memory that is taken in the few steps of which `tracemalloc` does
+not hear, and kept, is in no snapshot, and calls in such steps in no profile of the job's own; Python 3.10 cannot let a
+trace function wait. What the debugging allocator costs is a range: calls of functions take little more with it, small
+objects most, and how much of a step's Python is the one or the other is not known.
 
 References
 ----------
@@ -82,7 +85,7 @@ from .limits import Limits
 from .modes import modes_left_on, modes_ms
 from .profiler import profiler_left_on, profiler_ms
 from .searching import searched_modules, searching_ms
-from .tracing import traced_allocations, tracing_ms
+from .tracing import traced, traced_calls_ms, tracing_ms
 
 _NOT_TOLD = Missing("one run cannot tell")
 
@@ -97,8 +100,8 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         profiler_left_on(evidence, step, limits),
         deterministic_algorithms(evidence, step, limits),
         tested_tensors(evidence, step, limits),
-        traced_allocations(evidence, step, limits),
         debugging_allocator(evidence, step, limits),
+        *traced(evidence, step, limits),
         *modes_left_on(evidence, step, limits),
         searched_modules(evidence, step, limits),
     )
@@ -129,6 +132,7 @@ def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
         ("profiler_ms", profiler_ms(evidence), "the job's own profiler"),
         ("deterministic_ms", deterministic_ms(evidence, step), "deterministic algorithms"),
         ("tracing_ms", tracing_ms(evidence, step), "`tracemalloc`"),
+        ("traced_calls_ms", traced_calls_ms(evidence, step), "what Python calls for every call or line"),
         ("allocator_ms", allocator_ms(evidence, step), "Python's debugging allocator"),
         ("modes_ms", modes_ms(evidence), "modes of the job's own"),
         ("searching_ms", searching_ms(evidence), "transformers' search for overflows"),
@@ -138,7 +142,11 @@ def _told(evidence: Evidence, step: Step) -> tuple[Measurement, ...]:
 
 def _untold(evidence: Evidence, step: Step) -> list[str]:
     """What is on, and was not timed."""
-    timed = {"tracing": tracing_ms(evidence, step), "allocator": allocator_ms(evidence, step)}
+    timed = {
+        "tracing": tracing_ms(evidence, step),
+        "traced_calls": traced_calls_ms(evidence, step),
+        "allocator": allocator_ms(evidence, step),
+    }
     on = () if isinstance(evidence.debugging, Missing) else evidence.debugging
     aids = [aid.name for aid in on if isinstance(timed.get(aid.kind, _NOT_TOLD), Missing)]
     if isinstance(profiler_ms(evidence), Missing):

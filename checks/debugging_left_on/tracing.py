@@ -1,10 +1,21 @@
-"""Python's allocations traced in every step: `tracemalloc`, by a variable or by a line of the job."""
+"""Python traced in every step: its allocations (`tracemalloc`), or its calls (`cProfile`, `sys.settrace`)."""
 
 from __future__ import annotations
 
 from statistics import median
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
+from perfdoctor.api.findings import (
+    Confidence,
+    Cost,
+    Finding,
+    Fix,
+    Measurement,
+    Savings,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
 from perfdoctor.api.quantities import Evidence, Missing, Step, TracingTiming
 
 from .limits import Limits
@@ -19,11 +30,20 @@ program that takes half the time without was measured at 0.45 of it."""
 
 
 def tracing_ms(evidence: Evidence, step: Step) -> float | Missing:
-    """What tracing takes per step; 0 where nobody traces."""
-    if isinstance(evidence.tracing, Missing):
+    """What tracing allocations takes per step; 0 where nobody traces them."""
+    return _ms(evidence, step, evidence.tracing, "tracing")
+
+
+def traced_calls_ms(evidence: Evidence, step: Step) -> float | Missing:
+    """What tracing calls takes per step; 0 where nobody traces them."""
+    return _ms(evidence, step, evidence.traced_calls, "traced_calls")
+
+
+def _ms(evidence: Evidence, step: Step, timing: TracingTiming | Missing, kind: str) -> float | Missing:
+    if isinstance(timing, Missing):
         aids = () if isinstance(evidence.debugging, Missing) else evidence.debugging
-        return evidence.tracing if any(aid.kind == "tracing" for aid in aids) else 0.0
-    return median(_shares(evidence.tracing)) * _busy_ms(evidence, step)
+        return timing if any(aid.kind == kind for aid in aids) else 0.0
+    return median(_shares(timing)) * _busy_ms(evidence, step)
 
 
 def _shares(timing: TracingTiming) -> list[float]:
@@ -39,27 +59,27 @@ def _busy_ms(evidence: Evidence, step: Step) -> float:
     return step.working_ms + (0.0 if waits else step.parts.input_wait)
 
 
-def traced_allocations(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    """None where nobody traces, it was not timed, or steps are hardly longer with it."""
+def traced(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
+    """None of what nobody traces, was not timed, or makes steps hardly longer."""
+    return present(_allocations(evidence, step, limits), _calls(evidence, step, limits))
+
+
+def _allocations(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
     timing, ms = evidence.tracing, tracing_ms(evidence, step)
     if isinstance(timing, Missing) or isinstance(ms, Missing):
         return None
     cost = Cost(step, ms)
     if cost.share < limits.min_share:
         return None
-    rounds, busy_ms = _shares(timing), _busy_ms(evidence, step)
-    sure = rounds[1:-1] if len(rounds) >= _ROUNDS else rounds
     return Finding(
         id="PD16.traced-allocations",
         severity=cost.severity(limits.min_share, limits.error_share),
-        confidence=Confidence.HIGH if len(rounds) >= _ROUNDS else Confidence.MEDIUM,
+        confidence=_confidence(timing),
         message="`tracemalloc` records every allocation of Python: {cost_ms} per step ({cost_share})",
         reasoning="steps of the job took turns: {traced_ms} of CPU time with {frames:frame} kept of each allocation, "
         "{untraced_ms} without",
         evidence=(
-            *cost.measured(),
-            milliseconds("traced_ms", median(timing.traced_ms), "a step with it, CPU time"),
-            milliseconds("untraced_ms", median(timing.untraced_ms), "without"),
+            *_measured(cost, timing),
             Measurement("frames", timing.frames, "count", "frames of the stack kept of each allocation"),
         ),
         location=location(timing.started_at),
@@ -71,10 +91,58 @@ def traced_allocations(evidence: Evidence, step: Step, limits: Limits) -> Findin
             "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux",
             risk="Snapshots, and the places in `ResourceWarning`, lack what was allocated meanwhile.",
         ),
-        savings=savings(
-            step,
-            sure[0] * busy_ms,
-            min(1.0, _FREEING * sure[-1]) * busy_ms,
-            "steps of the job itself with tracing and without, in turns",
+        savings=_saved(evidence, step, timing, _FREEING),
+    )
+
+
+def _calls(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
+    timing, ms = evidence.traced_calls, traced_calls_ms(evidence, step)
+    if isinstance(timing, Missing) or isinstance(ms, Missing):
+        return None
+    cost = Cost(step, ms)
+    if cost.share < limits.min_share:
+        return None
+    return Finding(
+        id="PD16.traced-calls",
+        severity=cost.severity(limits.min_share, limits.error_share),
+        confidence=_confidence(timing),
+        message="Python tells `{tracer}` of every call or line: {cost_ms} per step ({cost_share})",
+        reasoning="steps of the job took turns: {traced_ms} of CPU time with it, {untraced_ms} with it not told",
+        evidence=(
+            *_measured(cost, timing),
+            Measurement("tracer", timing.tracer, "text", "what `sys.settrace` or `sys.setprofile` was given"),
         ),
+        location=location(timing.started_at),
+        fix=Fix(
+            text="Profile some steps in a run of its own, or have a sampling profiler look from outside, which costs "
+            "the job little: `perfdoctor profile`, py-spy.",
+            code="with cProfile.Profile() as profile:\n    for x, y in itertools.islice(loader, 50):\n"
+            "        train_step(x, y)\nprofile.dump_stats('train.prof')\nsys.settrace(None)  # of a tracer",
+            risk="What happens in the other steps is in no profile.",
+        ),
+        savings=_saved(evidence, step, timing),
+    )
+
+
+def _confidence(timing: TracingTiming) -> Confidence:
+    return Confidence.HIGH if len(timing.untraced_ms) >= _ROUNDS else Confidence.MEDIUM
+
+
+def _measured(cost: Cost, timing: TracingTiming) -> tuple[Measurement, ...]:
+    return (
+        *cost.measured(),
+        milliseconds("traced_ms", median(timing.traced_ms), "a step with it, CPU time"),
+        milliseconds("untraced_ms", median(timing.untraced_ms), "without"),
+    )
+
+
+def _saved(evidence: Evidence, step: Step, timing: TracingTiming, more: float = 1.0) -> Savings:
+    """`more`: times what was measured, at most."""
+    rounds, busy_ms = _shares(timing), _busy_ms(evidence, step)
+    sure = rounds[1:-1] if len(rounds) >= _ROUNDS else rounds
+    return savings(
+        step,
+        sure[0] * busy_ms,
+        min(1.0, more * sure[-1]) * busy_ms,
+        "steps of the job itself with tracing and without, in turns",
     )

@@ -105,6 +105,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "deterministic": lambda rank: settings.deterministic(rank.process),
     "allocator": lambda rank: rank.run.recording.allocator_timing,
     "tracing": lambda rank: windows.tracing(rank.process),
+    "traced_calls": lambda rank: windows.traced_calls(rank.process),
     "modes": lambda rank: modes.build(rank.process),
     "debugging": lambda rank: settings.debugging(rank.process),
     "communication": lambda rank: rank.run.together,

@@ -174,5 +174,6 @@ def debugging(process: ProcessRecording) -> tuple[DebuggingAid, ...] | Missing:
         )
     tracer = process.settings.tracer
     if tracer:
-        found.append(DebuggingAid(f"{tracer}, which Python calls for every line", f"python train.py, without {tracer}"))
+        told = f"{tracer}, which Python calls for every line or call"
+        found.append(DebuggingAid(told, f"python train.py, without {tracer}", "traced_calls"))
     return tuple(found)

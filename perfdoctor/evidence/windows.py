@@ -28,7 +28,7 @@ from ..recording.lines import (
 from ..recording.locks import LockWaits
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, Counters, OpsWindow
-from ..recording.timings import NOT_TRACED, PassWays, ThreadRound, TracingTiming
+from ..recording.timings import CALLS_NOT_TRACED, NOT_TRACED, PassWays, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")
@@ -343,6 +343,11 @@ def tracing(process: ProcessRecording) -> TracingTiming | Missing:
     if isinstance(timing, Missing) or settings is None:
         return timing
     return replace(timing, started_at=settings.traced_at)
+
+
+def traced_calls(process: ProcessRecording) -> TracingTiming | Missing:
+    """What a function costs that Python calls for each line or call."""
+    return process.traced_calls or CALLS_NOT_TRACED
 
 
 def trace(process: ProcessRecording) -> KeptTrace | Missing:

@@ -198,6 +198,8 @@ class ProcessRecording:
     """The same."""
     tracing: TracingTiming | Missing | None
     """None where nobody traced Python's allocations."""
+    traced_calls: TracingTiming | Missing | None
+    """None where nobody traced Python's calls."""
     modes: ModesWindow | Missing | None
     """None where no mode of the job's was on often enough to be timed."""
     modes_seen: tuple[ModesSeen, ...]
@@ -320,6 +322,7 @@ KINDS: Mapping[str, str] = {
     "window evaluation": "evaluation_lines",
     "window gradients": "gradient_reads",
     "window tracing": "tracing",
+    "window traced_calls": "traced_calls",
     "window modes": "modes",
     "modes": "modes_seen",
     "window repeats": "repeats",

@@ -210,7 +210,8 @@ class Settings:
     options: tuple[TrainerOption, ...] = ()
     """What the job's files decide."""
     tracer: str = ""
-    """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; "" for none."""
+    """The package whose trace or profile function the training thread runs under: `coverage`, `bdb`; a function of the
+    job's own by its name; "" for none."""
     traced_frames: int = 0
     """Frames that `tracemalloc` keeps of every allocation; 0 where it does not trace."""
     traced_at: Site | None = None

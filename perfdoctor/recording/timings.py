@@ -9,6 +9,7 @@ from .base import NOT_TIMED, Missing, Site
 from .libraries import Attention, LayoutTiming, LibraryTiming, Recurrent
 
 NOT_TRACED = Missing("nobody traces Python's allocations, or what that costs was not timed")
+CALLS_NOT_TRACED = Missing("nobody traces Python's calls, or what that costs was not timed")
 """In the place of a `TracingTiming`."""
 NO_LIMIT = Missing("no variable limits vector extensions")
 
@@ -245,15 +246,17 @@ class RepeatedRows:
 
 @dataclass(frozen=True, slots=True)
 class TracingTiming:
-    """Steps of the job whose allocations `tracemalloc` traced, and steps whose allocations it did not, in turns:
-    milliseconds per step, of the training thread's CPU time."""
+    """Steps of the job whose allocations `tracemalloc` traced, or whose calls Python told a function of, and steps in
+    which it did not, in turns: milliseconds per step, of the training thread's CPU time."""
 
     frames: int
-    """That it keeps of every allocation."""
+    """That `tracemalloc` keeps of every allocation; 0 where calls are traced."""
     traced_ms: tuple[float, ...]
     untraced_ms: tuple[float, ...]
     started_at: Site | None = None
-    """In evidence the line that called `tracemalloc.start`; None where an option or a variable did."""
+    """The line that had it traced, of allocations in evidence only; None where an option or a variable did."""
+    tracer: str = ""
+    """Who has calls traced: a package, or the job's own function; "" for allocations."""
 
 
 @dataclass(frozen=True, slots=True)

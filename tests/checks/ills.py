@@ -37,6 +37,7 @@ from ill_runs.debugging import (
     deterministic,
     mode_left_on,
     profiled,
+    profiled_calls,
     searched,
     tracing,
 )
@@ -272,6 +273,7 @@ ILL: dict[str, Evidence] = {
     "PD16.tested-tensors": asserting(),
     "PD16.searched-modules": searched(),
     "PD16.traced-allocations": tracing(),
+    "PD16.traced-calls": profiled_calls(),
     "PD16.debugging-allocator": debug_allocator(),
     "PD16.default-device": default_device(),
     "PD16.mode-left-on": mode_left_on(),

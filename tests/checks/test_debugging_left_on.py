@@ -18,6 +18,7 @@ from ill_runs.debugging import (
     deterministic,
     mode_left_on,
     profiled,
+    profiled_calls,
     searched,
     tracing,
 )
@@ -191,6 +192,17 @@ def test_tracing_that_was_timed_is_told_by_its_cost_and_else_by_its_name() -> No
     assert is_clear(timed) and "tracing_ms" in timed.reason and "cannot be told" not in timed.reason
     untimed = examine(with_(healthy(), debugging=aids), CHECK.limits)
     assert [m.value for m in untimed.measurements if m.name == "aids"] == ["tracing of Python's allocations"]
+
+
+def test_traced_calls_are_found_by_what_steps_take_without_and_told_by_who_traces_them() -> None:
+    finding = _found(profiled_calls())
+    assert finding.id == "PD16.traced-calls" and finding.confidence is Confidence.HIGH
+    assert finding.location is not None and finding.location.line == PROFILER_LINE.line
+    assert [m.value for m in finding.evidence if m.name == "tracer"] == ["cProfile"]
+    working_ms = healthy().step.working_ms
+    assert number(finding, "cost_ms") == pytest.approx(0.28 * working_ms)
+    assert finding.savings.low_ms == pytest.approx(finding.savings.high_ms) == pytest.approx(0.28 * working_ms)
+    assert is_clear(examine(profiled_calls(24.5), CHECK.limits))
 
 
 def test_a_debugging_allocator_is_found_by_what_an_interpreter_takes_longer_with_it() -> None:

@@ -55,7 +55,8 @@ def test_options_of_the_interpreter_are_aids_too_and_named_once(tmp_path: Path) 
 
 def test_what_traces_every_line_is_named(tmp_path: Path) -> None:
     (aid,) = debugging(recorded(tmp_path, settings(tracer="coverage")))  # type: ignore[misc]
-    assert aid == DebuggingAid("coverage, which Python calls for every line", "python train.py, without coverage")
+    told = "coverage, which Python calls for every line or call"
+    assert aid == DebuggingAid(told, "python train.py, without coverage", "traced_calls")
 
 
 def test_allocations_that_a_line_of_the_job_traces_are_named_too_and_once(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
-from ...recording.timings import NOT_TRACED, TracingTiming
+from ...recording.timings import CALLS_NOT_TRACED, NOT_TRACED, TracingTiming
 from .activity import Activity
 from .anatomy import Decoding, Evaluations, JobAnatomy, LoggingLine, UnloadedPasses
 from .checkpoints import Checkpoints
@@ -101,6 +101,7 @@ class Evidence:
     index_use: tuple[IndexUse, ...] | Missing = NOT_RECORDED
     debugging: tuple[DebuggingAid, ...] | Missing = NOT_RECORDED
     tracing: TracingTiming | Missing = NOT_TRACED
+    traced_calls: TracingTiming | Missing = CALLS_NOT_TRACED
     allocator: AllocatorTiming | Missing = PLAIN_ALLOCATOR
     compilation: Compilation | Missing = NOT_RECORDED
     profiled: Profiled | Missing = NOT_RECORDED

@@ -135,5 +135,5 @@ class DebuggingAid:
     """As a noun: "Python's development mode"."""
     off: str
     """A shell line that switches it off."""
-    kind: Literal["", "allocator", "tracing"] = ""
-    """By what its cost is told: `Evidence.allocator`, `Evidence.tracing`; "" where one run cannot tell it."""
+    kind: Literal["", "allocator", "tracing", "traced_calls"] = ""
+    """By what of `Evidence` its cost is told; "" where one run cannot tell it."""

@@ -93,7 +93,7 @@ def torch_settings(optimizer, seen: dict) -> dict:
         "frameworks": [name for name in _FRAMEWORKS if name in sys.modules],
         "trainer": trainer(),
         "options": [{"name": name, "site": site} for name, site in seen["options"].items()],
-        "tracer": _tracer(),
+        "tracer": tracer(),
         "traced_frames": _tracemalloc.get_traceback_limit() if _tracemalloc.is_tracing() else 0,
         "traced_at": seen["sites"].get("tracemalloc"),
         "python_options": sorted(sys._xoptions),
@@ -166,13 +166,24 @@ def trainer_options():
     return next((one for one in of_age if issubclass(type(one), kind)), None)
 
 
-def _tracer() -> str:
-    """The package whose function Python calls for every line or call of this thread; "" without one."""
+def tracer() -> str:
+    """Whose function Python calls for every line or call of this thread: a package, or the job's own by its name; ""
+    without one."""
     traced = sys.gettrace() or sys.getprofile()
     if traced is None:
-        return ""
+        return _monitor()
     module = getattr(traced, "__module__", None) or type(traced).__module__
-    return module.partition(".")[0]
+    name = getattr(traced, "__qualname__", None) or type(traced).__qualname__
+    return name if module == "__main__" else module.partition(".")[0]
+
+
+def _monitor() -> str:
+    """What watches Python's calls by `sys.monitoring`, which Python 3.12 has."""
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is None:
+        return ""
+    tools = (monitoring.DEBUGGER_ID, monitoring.COVERAGE_ID, monitoring.PROFILER_ID)
+    return next((monitoring.get_tool(one) for one in tools if monitoring.get_tool(one)), "")
 
 
 def _backend(seen: dict) -> dict:

@@ -61,6 +61,12 @@ def tracing(untraced_ms: float = 12.0, rounds: int = 5) -> Evidence:
     return with_(healthy(), tracing=timing)
 
 
+def profiled_calls(untraced_ms: float = 18.0) -> Evidence:
+    """Steps of 25 ms of CPU time under cProfile."""
+    timing = TracingTiming(0, (25.0,) * 5, (untraced_ms,) * 5, PROFILER_LINE, "cProfile")
+    return with_(healthy(), traced_calls=timing)
+
+
 def debug_allocator(allocating: float = 2.5, calling: float = 1.25, operators_ms: float = 10.0) -> Evidence:
     """Of 24.6 ms of work 14.6 are Python's own."""
     aid = DebuggingAid("a debugging allocator of Python", "unset PYTHONMALLOC", "allocator")

@@ -31,8 +31,14 @@ def made(name: str, probe):
         return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled, not obstacle(compiled))
     if name == "tracing":
         from .tracing import TracingWindow
+        from .untraced import UntracedAllocations
 
-        return TracingWindow()
+        return TracingWindow(name, UntracedAllocations())
+    if name == "traced_calls":
+        from .tracing import TracingWindow
+        from .untraced import UntracedCalls
+
+        return TracingWindow(name, UntracedCalls(probe.sites))
     if name == "modes":
         from .modes import ModesWindow
 

@@ -142,7 +142,7 @@ class OpsWindow(ProfilerWindow):
         if any(name in os.environ for name in records.VECTOR_EXTENSION_VARIABLES):
             record["replays"] = onednn.replays(profile["ops"], arguments)
         watch, traced = self.unused_gradients is not None, _tracemalloc.is_tracing()
-        self.asks = ("gradients",) * watch + ("tracing",) * traced
+        self.asks = ("gradients",) * watch + ("tracing",) * traced + ("traced_calls",) * bool(settings.tracer())
         if not self.on_device:
             self._plan_timings(profile["ops"], arguments, library, again, seen)
         return record
