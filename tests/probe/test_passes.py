@@ -410,6 +410,23 @@ def test_of_batches_of_other_shapes_the_one_of_middle_size_stands_for_all() -> N
     del module
 
 
+def _padded(needed: int) -> torch.Tensor:
+    return torch.cat([torch.arange(2 * needed).view(2, needed) % 7 + 1, torch.zeros(2, 40 - needed)], 1).long()
+
+
+def test_of_batches_that_are_padded_alike_the_one_that_needs_a_middle_length_stands_for_all() -> None:
+    module = Sequences()
+    found = _noted(module, _padded(36))
+    for needed in [18, 36, 20] * 8:
+        found.consider(module, (_padded(needed),), {})
+    assert _length(found) == 40
+    (call,) = found.calls.values()
+    assert int((call.inputs[0][0] > 0).sum(1).max()) == 20
+    found = _noted(module, torch.zeros(2, 40, dtype=torch.int64))
+    found.consider(module, (_padded(18),), {})
+    assert not found.later, "no sequences, as far as is known"
+
+
 def test_few_later_passes_are_looked_at_and_those_of_another_module_are_not() -> None:
     found, module = _considered([90] * 100)
     assert len(found.sizes) == passes._CONSIDERED and len(found.later) == 1
@@ -424,5 +441,5 @@ def test_few_later_passes_are_looked_at_and_those_of_another_module_are_not() ->
 def test_later_inputs_that_cannot_be_kept_leave_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "_INPUT_BYTES", 500)
     found, module = _considered([90] * 30)
-    assert found.later == {} and _length(found) == 20
+    assert found.later == [] and _length(found) == 20
     del module

@@ -51,6 +51,17 @@ class Cut:
         return tensor
 
 
+def are_sequences(tensors: list) -> bool:
+    """Whether rows of a batch like this one may have padding."""
+    return bool(_sequences(tensors)) or any(_lengths_of_frames(one) for one in tensors)
+
+
+def needed(tensors: list) -> float:
+    """The share of the sequences' length that the longest one of the batch has."""
+    found = cut(tensors)
+    return found.needed / found.length if found else 1.0
+
+
 def cut(tensors: list) -> "Cut | None":
     """By all that a module is called with; None where there are no tokens, or next to no padding."""
     varied = _sequences(tensors)

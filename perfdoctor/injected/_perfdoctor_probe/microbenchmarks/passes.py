@@ -18,6 +18,7 @@ import torch
 from .. import procfs
 from . import replay
 from .checkpointing import NotReentrant
+from .padding import are_sequences, needed
 
 _CALLS = 4
 """Calls that differ in module or shapes; sequences of eight lengths are told by four of them."""
@@ -25,7 +26,9 @@ _INPUT_BYTES = 1 << 26
 _CONSIDERED = 24
 """Passes after the window whose sizes are looked at, where each step makes one."""
 _EVERY = 3
-"""Of these, one in so many is kept, where its shapes are new."""
+"""Of these, one in so many is kept, where its shapes are new, or where its sequences may have other padding."""
+_PADDED_BYTES = 1 << 22
+"""Of inputs that are kept for their padding: copying them takes a millisecond."""
 _MEMORY_PART = 0.25
 """Of the memory that is free, for what a forward pass keeps for its backward pass, at most ..."""
 _MOST_BYTES = 1 << 30
@@ -53,8 +56,8 @@ class PassMicrobenchmark:
         """Modules are called again in the backward pass."""
         self.sizes: "list[int]" = []
         """Numbers in the inputs of later passes."""
-        self.later: "dict[tuple, _Call]" = {}
-        """Some of those, by their shapes."""
+        self.later: "list[tuple[tuple, _Call]]" = []
+        """Some of those, with their shapes."""
 
     def note(self, module, args: tuple, named: dict) -> None:
         """A root module is about to be called."""
@@ -73,6 +76,7 @@ class PassMicrobenchmark:
                 raise _NotRepeatableError("a step takes too long for it")
             for call in self.calls.values():
                 call.keep()
+                call.look_for_sequences()
         except Exception as error:
             self.missing = str(error)
             self.calls = {}
@@ -94,24 +98,28 @@ class PassMicrobenchmark:
             return
         key = _key(module, args, named)
         self.sizes.append(_numbers(key))
-        if key != first and key not in self.later and not len(self.sizes) % _EVERY:
+        is_new = key != first and all(key != other for other, _ in self.later)
+        if (is_new or (key == first and call.may_be_padded)) and not len(self.sizes) % _EVERY:
             call = _Call(module, (args, named))
             try:
                 call.keep()
             except Exception:  # too large, or of an exotic kind: the first one stands for all
                 self.sizes = [0] * _CONSIDERED
-                self.later = {}
+                self.later = []
             else:
-                self.later[key] = call
+                self.later.append((key, call))
 
     def _settle(self) -> None:
-        """For the pass of middle size, of those that were kept."""
+        """For the pass of middle size, of those that were kept; of those with the same shapes, by what they need."""
         if not self.later:
             return
-        middle = sorted(self.sizes)[len(self.sizes) // 2]
-        kept, self.later = {**self.calls, **self.later}, {}
-        key = min(kept, key=lambda one: abs(_numbers(one) - middle))
-        self.calls = {key: kept[key]}
+        kept, self.later = [*self.calls.items(), *self.later], []
+        if len({key for key, _ in kept}) > 1:
+            sizes, all_sizes = [_numbers(key) for key, _ in kept], self.sizes
+        else:
+            sizes = all_sizes = [needed(list(tensors_in(call.inputs))) for _, call in kept]
+        middle = sorted(all_sizes)[len(all_sizes) // 2]
+        self.calls = dict([min(zip(sizes, kept), key=lambda pair: abs(pair[0] - middle))[1]])
 
     def timings(self) -> dict:
         """Milliseconds of all these calls, forward and backward, by how often the inputs are repeated; or why there are
@@ -195,6 +203,7 @@ class _Call:
         self.training = module.training
         self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self.count = 1
+        self.may_be_padded = False
 
     def keep(self) -> None:
         """Let go of the job's tensors."""
@@ -203,6 +212,11 @@ class _Call:
         if sum(map(_size, tensors)) > _INPUT_BYTES:
             raise _NotRepeatableError("the inputs are too large to be kept")
         self.inputs = each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+
+    def look_for_sequences(self) -> None:
+        """Whether another batch of these shapes may have more or less padding."""
+        tensors = list(tensors_in(self.inputs))
+        self.may_be_padded = sum(map(_size, tensors)) <= _PADDED_BYTES and are_sequences(tensors)
 
     def share_inputs(self, kept: "_Call") -> None:
         self.batch, self.stacked, self.inputs = kept.batch, kept.stacked, kept.inputs
