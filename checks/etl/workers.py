@@ -8,6 +8,7 @@ from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, one_thread_takes
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import Cause, Fetch, Missing
 
+from .._shared.lines import told_trainer
 from .._shared.loader_fixes import persistent_workers, prefetch, workers
 from .cheaper import CHEAPER
 from .making import doing, picks_samples_singly, told
@@ -184,7 +185,7 @@ def restarted_workers(case: Case) -> Finding | None:
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
             *case.called(),
         ),
-        location=location(loader.site),
+        location=location(told_trainer(job, loader.site, "dataloader_persistent_workers", "dataloader_num_workers")),
         about=case.name,
         fix=persistent_workers(job, loader.made),
         savings=savings(

@@ -63,7 +63,8 @@ class _Table:
 def dense_embedding_gradient(case: Case) -> Finding | None:
     """Tables whose dense gradients, and the optimizer's pass over them, cost time that few rows need."""
     evidence, step, ops, limits = case.evidence, case.step, case.evidence.ops, case.limits
-    tables = [layer for layer in case.profile.layers if layer.kind.startswith("Embedding") and layer.weight_shape]
+    embeddings = (layer for layer in case.profile.layers if layer.kind.startswith("Embedding"))
+    tables = [layer for layer in embeddings if layer.weight_shape and not layer.sparse]
     if isinstance(ops, Missing) or not tables or not case.parameters:
         return None
     gradient = in_step(step, ops, sum(op.total_ms_per_step for op in ops.ops if op.name in _GRADIENTS))

@@ -46,6 +46,8 @@ class Layer:
     """The line that made it; None for a copy of a module, and for one that was loaded whole."""
     own: bool = False
     """Its `forward` is in the user's code."""
+    sparse: bool = False
+    """An embedding table whose gradient is sparse."""
 
     @property
     def ms(self) -> float:

@@ -29,7 +29,16 @@ from ill_runs.cpu_ops import (
     scalar_reads,
     sequential_loop,
 )
-from ill_runs.cudnn import channels_first, convolving_on_gpu, half_on_gpu, onednn_off_inside, packed, scattered, unfused
+from ill_runs.cudnn import (
+    channels_first,
+    convolving_on_gpu,
+    half_on_gpu,
+    onednn_off_inside,
+    packed,
+    scattered,
+    unfused,
+    upright,
+)
 from ill_runs.debugging import (
     asserting,
     debug_allocator,
@@ -173,6 +182,7 @@ ILL: dict[str, Evidence] = {
     "PD02.channels-first": half_on_gpu(),
     "PD02.packed-sequences": packed(),
     "PD02.channels-last": channels_first(saved=10.0),
+    "PD02.long-axis-first": upright(),
     "PD02.rnn-weights-scattered": scattered(),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),

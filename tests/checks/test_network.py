@@ -455,6 +455,17 @@ def test_a_dense_gradient_counts_from_a_tenth_of_the_step_on(cost: float, count:
     assert len(_ids(dense_embedding(cost))) == count
 
 
+def test_a_table_that_has_sparse_gradients_is_fine_whatever_others_have() -> None:
+    run = dense_embedding(tables=2)
+    assert not isinstance(run.layers, Missing)
+    tables = [layer for layer in run.layers.layers if layer.kind == "Embedding"]
+    others = [layer for layer in run.layers.layers if layer.kind != "Embedding"]
+    half = with_(run, layers__layers=(*others, with_(tables[0], sparse=True), tables[1]))
+    finding = only(examine(half, CHECK.limits))
+    assert finding.evidence[0].value == "table1 (Embedding)" and number(finding, "gradient_ms") == pytest.approx(4.0)
+    assert _ids(with_(run, layers__layers=(*others, *(with_(table, sparse=True) for table in tables)))) == []
+
+
 def test_a_table_that_the_batch_fills_is_fine() -> None:
     assert _ids(dense_embedding(rows=5_000, looked_up=1_000)) == []
     assert _ids(with_(dense_embedding(), ops=Missing("not seen"))) == []

@@ -285,6 +285,25 @@ def test_another_type_or_layout_is_tried_and_leaves_no_trace(
     assert after == before and all(one.grad is None for one in model.parameters())
 
 
+@pytest.mark.usefixtures("without_allocator")
+@pytest.mark.parametrize(("width", "tried"), [(1, True), (2, False)])
+def test_convolutions_along_the_height_of_thin_images_are_turned_and_make_the_same(width: int, tried: bool) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Upright(nn.Sequential):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            seen.append(super().forward(images))
+            return seen[-1]
+
+    layers = nn.Conv2d(3, 4, (5, 1), stride=(2, 1), padding=(2, 0), dilation=(2, 1)), nn.Conv2d(4, 2, (3, 1), groups=2)
+    model, images, plain = Upright(*layers), torch.randn(2, 3, 30, width), nn.Conv2d._conv_forward
+    assert ("long axis last" in _tried(model, images)) is tried
+    assert nn.Conv2d._conv_forward is plain
+    assert all(torch.allclose(one, seen[0], atol=1e-6) for one in seen if one.dtype == torch.float32)
+    assert len({one.shape for one in seen}) == 1
+    assert "long axis last" not in _tried(nn.Conv2d(3, 4, (1, 5)), torch.randn(2, 3, 1, 30))
+
+
 class Attending(nn.Module):
     """By hand, or by a layer of torch's."""
 

@@ -68,6 +68,20 @@ def test_options_that_are_given_otherwise_have_their_lines_too(tmp_path: Path, m
     assert found == {"save_steps": (2, "arguments"), "debug": (3, "arguments"), "eval_steps": (4, "arguments")}
 
 
+def test_defaults_of_a_class_are_given_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = tmp_path / "train.py"
+    main.write_text(
+        "@dataclass\n"
+        "class Arguments(TrainingArguments):\n"
+        "    save_steps: int\n"
+        '    debug: str = "underflow_overflow"\n'
+        "    dataloader_num_workers: int = 2\n"
+    )
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
+    found = {name: place[1] for name, place in script.options("transformers").items()}
+    assert found == {"debug": 4, "dataloader_num_workers": 5}
+
+
 @pytest.mark.parametrize(
     ("strategy", "steps", "lines"),
     [

@@ -16,7 +16,7 @@ _WORDS = {
     "transformers": (
         "gradient_accumulation_steps per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size "
         "eval_steps eval_strategy save_steps save_strategy debug train_sampling_strategy group_by_length "
-        "gradient_checkpointing full_determinism compute_metrics"
+        "gradient_checkpointing full_determinism compute_metrics dataloader_num_workers dataloader_persistent_workers"
     ).split(),
     "accelerate": ["gradient_accumulation_steps"],
 }
@@ -43,12 +43,16 @@ def options(trainer: str, as_they_are=None) -> dict:
 
 def _given(node) -> "list[tuple]":
     """Names and values that this part of the script gives: as keywords of a call, or, for a call with `**options` and
-    for an object that is there, as `options["name"] = value`, `args.name = value` and in a dictionary."""
+    for an object that is there, as `options["name"] = value`, `args.name = value` and in a dictionary; as defaults of a
+    class (of `TrainingArguments`, say) with `name: str = value`."""
     if isinstance(node, ast.Call):
         return [(keyword.arg, keyword.value) for keyword in node.keywords]
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values)
         return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
+    if isinstance(node, ast.ClassDef):
+        fields = [one for one in node.body if isinstance(one, ast.AnnAssign) and one.value is not None]
+        return [(one.target.id, one.value) for one in fields if isinstance(one.target, ast.Name)]
     found = []
     for target in node.targets if isinstance(node, ast.Assign) else ():
         if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):

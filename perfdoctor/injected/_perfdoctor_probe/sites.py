@@ -128,6 +128,14 @@ class Sites:
                 place, where, via = self._find(frame)
         return self.number(place), where, via
 
+    def is_in_library(self, frame, but: "tuple[str, ...]") -> bool:
+        """Whether the function that leads to `frame` is a library's, apart from files of torch's whose names end so."""
+        while frame is not None and frame.f_code.co_filename.startswith((_HERE, "<")):
+            frame = frame.f_back
+        while frame is not None and frame.f_code.co_filename.endswith(but):
+            frame = frame.f_back
+        return frame is not None and self.is_library(frame.f_code.co_filename)
+
     def stack(self, frame, packages: bool = False) -> "list[tuple[str, int, str]]":
         """File, line and function of the user's frames, the innermost first, and of torch's `Sequential`; with
         `packages` those of installed packages too, torch's own left out."""

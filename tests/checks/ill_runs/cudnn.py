@@ -8,6 +8,7 @@ from typing import Any
 from samples import ATTENTION, CONVOLUTION, RECURRENT, healthy, on_gpu, with_
 
 from perfdoctor.evidence.model import AttentionTiming, CallSite, Evidence, LayoutTiming, LibraryUse, Missing, Site
+from perfdoctor.recording.timings import PassWays
 
 from .backend import without_onednn
 
@@ -57,6 +58,17 @@ def packed(took: float = 12.0, ratio: float = 3.0, **one: Any) -> Evidence:
     )
     line = CallSite("packs", Site("model.py", 21, "forward"), 1.0, 0.1)
     return with_(healthy(), library_use=LibraryUse((), (layer,), ()), call_sites=(line,))
+
+
+def upright(took_ms: float = 6.0, **one: Any) -> Evidence:
+    """Convolutions along the height of images that are one number wide; turned, passes of 10 ms take so long."""
+    run = healthy()
+    assert not isinstance(run.layers, Missing)
+    shapes = {"input_shape": (8, 16, 250, 1), "weight_shape": (32, 16, 9, 1), **one}
+    made = Site("model.py", 9, "along_time")
+    layer = replace(run.layers.layers[0], name="block.a", kind="Conv2d", leaf=True, made_at=made, **shapes)
+    ways = PassWays(10.0, (("long axis last", took_ms),))
+    return with_(run, library_use=LibraryUse((CONVOLUTION,), (), ()), layers__layers=(layer,), ops__ways=ways)
 
 
 def channels_first(saved: float = 10.0, **changes: Any) -> Evidence:

@@ -1,5 +1,6 @@
 """The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
-last, without padding, on samples of like length, without activation checkpointing, and with freed memory kept.
+last, without padding, on samples of like length, without activation checkpointing, with convolutions turned, and with
+freed memory kept.
 
 Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
 Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
@@ -17,6 +18,7 @@ from ..remedies.lazy_scores import Fusing, without_weights
 from . import checkpointing, intra_op, pools
 from .padding import cut, typical
 from .passes import PassMicrobenchmark, Way, always, each, tensors_in
+from .turned import Turned
 
 _LIMIT_NS = 3_000_000_000
 """For all ways of all calls. Ways are left out, the last first, until two rounds fit."""
@@ -52,6 +54,7 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         ("of like length", _of_like_length(passes, told)),
         ("without checkpointing", _without_checkpointing(passes, told)),
         ("fused attention", _with_fused_attention(passes, attention)),
+        ("long axis last", _with_long_axis_last(passes)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
         ("no pool", _without_pools(passes)),
     ):
@@ -213,6 +216,18 @@ def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -
 
     left = _left(passes, way, _BESIDE_NS)
     return left if fused else None
+
+
+def _with_long_axis_last(passes: PassMicrobenchmark) -> "float | None":
+    """What is left of the same passes where convolutions of images that are one number wide are turned; None where
+    there are none."""
+    modules = [module for call in passes.calls.values() if (module := call.module()) is not None]
+    layers = [one for module in modules for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
+    if not any(layer.kernel_size[1] == 1 < layer.kernel_size[0] for layer in layers):
+        return None
+    turned = Turned()
+    left = _left(passes, turned.way, _BESIDE_NS)
+    return left if turned.seen else None
 
 
 def _without_pools(passes: PassMicrobenchmark) -> "float | None":

@@ -38,7 +38,7 @@ _LOOPED = 8
 _LONGEST_PAUSE_NS = 300_000
 """Between two operators of one line; a longer pause is a wait for something, not Python at work."""
 _OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
-"""Files in which `float()`, an f-string or `print` of the job's becomes a read."""
+"""Files in which `float()`, an f-string or `print` becomes a read: the job's or a library's."""
 _PARTS = {**PARTS, parts.GC: "other", parts.COMMUNICATION: "other"}
 _MAKING = ("other", "input_wait")
 """Parts of a step in which the loop makes its batch."""
@@ -274,7 +274,9 @@ class _Watch(TorchDispatchMode):
         if not self.lookups % _LOOKUPS:
             self.lookup_stride = 2 * self.lookup_stride + 1
         site, _, via = self.sites.call(2, self.thread)
-        by_library = kind == "scalar_read" and via is not None and not via[0].endswith(_OF_TENSORS)
+        by_library = kind == "scalar_read" and via is not None
+        if by_library and via[0].endswith(_OF_TENSORS):
+            by_library = self.sites.is_in_library(sys._getframe(1), _OF_TENSORS)
         key = (kind, site, detail, by_library)
         self.count(key, *reversed(pending))
         pending[:] = (0, 0)

@@ -411,7 +411,8 @@ def _parameters(module) -> dict:
             continue
         if len(shape) > 1 and not weight:
             weight = shape
-    return {"parameters": count, "parameter_bytes": size, "weight_shape": weight}
+    sparse = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse
+    return {"parameters": count, "parameter_bytes": size, "weight_shape": weight, "sparse": bool(sparse)}
 
 
 class _Times:
