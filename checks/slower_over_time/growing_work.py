@@ -25,9 +25,11 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
         id="PD15.growing-work",
         severity=cost.severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="this line goes through more numbers with each step: {cost_ms} per step ({cost_share}) so far",
+        message="this line goes through more numbers with each step: {cost_ms} per step ({cost_share})"
+        + ("" if one.starts_anew else " so far"),
         reasoning="{names} read {numbers:number} in the mean of the steps seen and {more} more with each step: one "
-        "tensor further each time, or more parts of one; what was read before is read again",
+        "tensor further each time, or more parts of one; what was read before is read again"
+        + ("; steps get longer and shorter again, so that it starts anew now and then" if one.starts_anew else ""),
         evidence=(
             *cost.measured("in these operators, in the mean of the steps seen"),
             Measurement("names", ", ".join(f"`{name}`" for name in one.operators), "text", "the longest of them"),
@@ -37,7 +39,12 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
         ),
         location=location(one.at),
         fix=Fix(
-            text="Carry what it makes from step to step, and add what is new: a count, a sum and a sum of squares.",
+            text=(
+                "Compute it once, before it starts anew: a metric where its epoch ends. Else: "
+                if one.starts_anew
+                else ""
+            )
+            + "Carry what it makes from step to step, and add what is new: a count, a sum and a sum of squares.",
             code="count, mean = count + 1, mean + (new - mean) / (count + 1)  # not history[: day + 1].mean(0)\n"
             "squares = squares + (new - before) * (new - mean)  # std = (squares / count).sqrt()",
             risk="Sums that are carried add in another order; what looks back a fixed way needs that part only.",
@@ -53,6 +60,8 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
 
 def _in_the_end_ms(evidence: Evidence, step: Step, one: GrowingWork) -> float:
     """Of this step, the share that it has of the mean step of the whole loop."""
+    if one.starts_anew:
+        return one.forward_ms
     growth = evidence.growth
     planned = 0 if isinstance(growth, Missing) else growth.planned_steps
     planned = planned if 0 < planned <= AHEAD * one.steps else _LONGER * one.steps

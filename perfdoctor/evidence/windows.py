@@ -13,7 +13,6 @@ from ..recording.lines import (
     AsideWork,
     DiscardedGradients,
     Equivalent,
-    GrowingWork,
     IndexUse,
     LinesWindow,
     PassAgain,
@@ -187,7 +186,7 @@ def discarded(process: ProcessRecording, step: Step | Missing) -> tuple[Discarde
 
 def repeated(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatedWork, ...] | Missing:
     """Work that was done before, the dearest first; operators never fill more than an ordinary step has room for."""
-    seen = _in_a_step(process, step)
+    seen = in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
     window, scale = seen
@@ -212,7 +211,7 @@ def aside(
     process: ProcessRecording, step: Step | Missing, which: Callable[[RepeatsWindow], tuple[AsideWork, ...]]
 ) -> tuple[AsideWork, ...] | Missing:
     """Work of no use to training, the dearest first; operators never fill more than an ordinary step has room for."""
-    seen = _in_a_step(process, step)
+    seen = in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
     window, scale = seen
@@ -225,24 +224,9 @@ def aside(
     )
 
 
-def growing_work(process: ProcessRecording, step: Step | Missing) -> tuple[GrowingWork, ...] | Missing:
-    """What goes through more numbers with each step, as it is in the middle of the steps seen."""
-    seen = _in_a_step(process, step)
-    if isinstance(seen, Missing):
-        return seen
-    window, scale = seen
-    steps = int(process.steps["step"][-1]) if len(process.steps) else 0
-    found = []
-    for one in window.growing:
-        numbers = max(one.numbers, one.numbers + (steps // 2 - window.first_step) * one.more)
-        ms = one.forward_ms * scale * numbers / one.numbers
-        found.append(replace(one, forward_ms=ms, numbers=numbers, steps=steps))
-    return tuple(found)
-
-
 def of_samples(process: ProcessRecording, step: Step | Missing) -> SampleWork | Missing | None:
     """What every epoch computes again; operators never fill more than an ordinary step has room for."""
-    seen = _in_a_step(process, step)
+    seen = in_a_step(process, step)
     if isinstance(seen, Missing) or process.of_samples is None:
         return seen if isinstance(seen, Missing) else None
     _, scale = seen
@@ -252,7 +236,7 @@ def of_samples(process: ProcessRecording, step: Step | Missing) -> SampleWork | 
 
 def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equivalent, ...] | Missing:
     """Operators that others could stand for; they never fill more than an ordinary step has room for."""
-    seen = _in_a_step(process, step)
+    seen = in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
     window, scale = seen
@@ -283,14 +267,14 @@ def derivatives(process: ProcessRecording) -> tuple[SingleDerivatives, ...] | Mi
 
 def passes_again(process: ProcessRecording, step: Step | Missing) -> tuple[PassAgain, ...] | Missing:
     """Backward passes through a graph again; operators never fill more than an ordinary step has room for."""
-    seen = _in_a_step(process, step)
+    seen = in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
     window, scale = seen
     return tuple(replace(one, ms_per_step=one.ms_per_step * scale) for one in window.passes_again)
 
 
-def _in_a_step(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatsWindow, float] | Missing:
+def in_a_step(process: ProcessRecording, step: Step | Missing) -> tuple[RepeatsWindow, float] | Missing:
     """The window of repeated work, and what its operators take in an ordinary step, as a share."""
     seen = _seen(process.repeats, "repeated-work", 40)
     if isinstance(seen, Missing):

@@ -258,6 +258,8 @@ class GrowingWork:
     """The longest of them: `std_mean`."""
     steps: int = 0
     """In evidence, that were seen."""
+    starts_anew: bool = False
+    """In evidence: steps do not get as much longer as it would make them, so that it begins anew now and then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,12 @@ def test_a_longer_loop_costs_more_at_most() -> None:
     assert long == pytest.approx(25.0 * 37.5 / 57.5, rel=0.05)
 
 
+def test_what_starts_anew_costs_no_more_in_a_longer_loop_and_is_computed_once_before() -> None:
+    finding = _found(expanding_window(planned_steps=1500, starts_anew=True))
+    assert finding.savings.high_ms == pytest.approx(_found(expanding_window(planned_steps=200)).savings.high_ms)
+    assert finding.message.endswith("({cost_share})") and finding.fix.text.startswith("Compute it once")
+
+
 @pytest.mark.parametrize("changes", [{"forward_ms": 1.0}, {"growing_work": ()}, {"growing_work": Missing("not seen")}])
 def test_little_and_what_was_not_seen_is_clear(changes: dict[str, Any]) -> None:
     few = {name: value for name, value in changes.items() if name == "growing_work"}

@@ -1,0 +1,50 @@
+"""Operators that go through more numbers with each step, as they are in the mean of the steps seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..recording.model import ProcessRecording
+from .model import GrowingWork, Missing, Step
+from .stats import trimmed_mean
+from .steady import Selection
+from .windows import in_a_step
+
+_AROUND = 16
+"""Steps next to the window that say how long a step was then."""
+_AS_LONG = 0.5
+"""Of what steps had to get longer by, were it to grow on: the least that they do. Else it starts anew now and then, as
+a metric does that is reset where an epoch ends: the window has seen a part of an epoch."""
+
+
+def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> tuple[GrowingWork, ...] | Missing:
+    """The dearest first."""
+    seen = in_a_step(process, step)
+    if isinstance(seen, Missing):
+        return seen
+    window, scale = seen
+    last = int(steps.column("step")[-1]) if steps.count else 0
+    longer_ms = _longer_ms(steps, window.first_step)
+    return tuple(
+        _in_the_mean(replace(one, forward_ms=one.forward_ms * scale, steps=last), last, window.first_step, longer_ms)
+        for one in window.growing
+    )
+
+
+def _longer_ms(steps: Selection, since: int) -> float:
+    """How much longer a step is in the mean than around the step `since`."""
+    number, wall = steps.column("step"), steps.column("wall_us") / 1000
+    around = np.argsort(np.abs(number - since), kind="stable")[:_AROUND]
+    return float(trimmed_mean(wall) - trimmed_mean(wall[around])) if len(wall) else 0.0
+
+
+def _in_the_mean(one: GrowingWork, last: int, since: int, longer_ms: float) -> GrowingWork:
+    """With the numbers that it reads in the middle of the steps; where steps do not tell of so many, by these."""
+    numbers = max(one.numbers, one.numbers + (last // 2 - since) * one.more)
+    grown_ms = one.forward_ms * (numbers / one.numbers - 1)
+    if longer_ms >= _AS_LONG * grown_ms:
+        return replace(one, forward_ms=one.forward_ms + grown_ms, numbers=numbers)
+    ms = one.forward_ms + max(0.0, longer_ms)
+    return replace(one, forward_ms=ms, numbers=round(one.numbers * ms / one.forward_ms), starts_anew=True)

@@ -1,0 +1,48 @@
+"""What a line takes that goes through more numbers with each step, in the mean of the steps seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recordings import recorded, selected, site, steps, window
+
+from perfdoctor.evidence import growing_work, steady
+from perfdoctor.evidence.model import GrowingWork, Missing
+
+SINCE = 30
+"""The step in which it was watched; by then there were a thousand numbers for each step so far."""
+STEPS = 200
+
+
+def _built(directory: Path, anew_every: int) -> GrowingWork:
+    """Steps of 20 ms, and of 0.2 ms for each step since it last began."""
+    walls = [round(20_000 + 200 * (number % anew_every)) for number in range(STEPS)]
+    row = {
+        "at": 1,
+        "forward_ms": 0.2 * SINCE,
+        "ops_per_step": 3.0,
+        "numbers": 1000 * SINCE,
+        "more": 1000,
+        "operators": ["sort"],
+    }
+    seen = window("repeats", first_step=SINCE, rows=[], growing=[row], ops_ms=1.0)
+    recording = recorded(directory, site(1), steps(walls), seen)
+    selection = selected(recording)
+    found = growing_work.build(recording, selection, steady.measure(recording, selection))
+    assert not isinstance(found, Missing)
+    return found[0]
+
+
+def test_what_grows_on_has_the_numbers_of_the_middle_of_the_steps(tmp_path: Path) -> None:
+    found = _built(tmp_path, anew_every=STEPS)
+    assert not found.starts_anew and found.steps == STEPS - 1
+    assert found.numbers == pytest.approx(1000 * STEPS / 2, rel=0.05)
+    assert found.forward_ms == pytest.approx(0.2 * STEPS / 2, rel=0.05)
+
+
+def test_what_starts_anew_in_each_epoch_takes_what_steps_tell(tmp_path: Path) -> None:
+    found = _built(tmp_path, anew_every=50)
+    assert found.starts_anew
+    assert found.forward_ms == pytest.approx(0.2 * 25, abs=1.5), "and not 20 ms, as if it went on"
+    assert found.numbers == pytest.approx(25_000, rel=0.3)
