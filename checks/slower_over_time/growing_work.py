@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, GrowingWork, Missing, Step
 
@@ -15,7 +17,7 @@ _LONGER = 3
 def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
     """Of the dearest line that reads further with each step; None where that is little of the steps seen."""
     seen = evidence.growing_work
-    one = None if isinstance(seen, Missing) or not seen else seen[0]
+    one = None if isinstance(seen, Missing) or not seen else _in_the_middle_of_epochs(evidence, seen[0])
     if one is None or one.forward_ms < limits.min_share * step.step_ms:
         return None
     cost, end_ms = Cost(step, min(one.forward_ms, step.step_ms)), _in_the_end_ms(evidence, step, one)
@@ -56,6 +58,18 @@ def growing_work(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
             "these operators, timed one by one in the job itself; at most what that comes to over the whole loop",
         ),
     )
+
+
+def _in_the_middle_of_epochs(evidence: Evidence, one: GrowingWork) -> GrowingWork:
+    """What starts anew, where it goes through half an epoch of the loader; as it is where it has gone further."""
+    loaders = () if isinstance(evidence.loaders, Missing) else evidence.loaders
+    steps = (
+        each.batches_per_iterator / each.steady_batches_per_step for each in loaders if each.steady_batches_per_step
+    )
+    epoch = one.more * max(steps, default=0.0)
+    if not one.starts_anew or one.numbers > epoch:
+        return one
+    return replace(one, forward_ms=one.forward_ms * epoch / 2 / one.numbers, numbers=round(epoch / 2))
 
 
 def _in_the_end_ms(evidence: Evidence, step: Step, one: GrowingWork) -> float:

@@ -26,8 +26,8 @@ def _built(directory: Path, anew_every: int) -> GrowingWork:
         "more": 1000,
         "operators": ["sort"],
     }
-    seen = window("repeats", first_step=SINCE, rows=[], growing=[row], ops_ms=1.0)
-    recording = recorded(directory, site(1), steps(walls), seen)
+    seen = {**window("repeats", rows=[], growing=[row], ops_ms=1.0), "first_step": SINCE}
+    recording = recorded(directory, site(1, line=7), steps(walls), seen)
     selection = selected(recording)
     found = growing_work.build(recording, selection, steady.measure(recording, selection))
     assert not isinstance(found, Missing)
