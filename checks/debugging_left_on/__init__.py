@@ -22,10 +22,11 @@ the backward pass is searched for NaN. A network of 40 layers took 1.6 ms per st
 profiler writes one to three records for each operator, 1.5 to 5 us together: a step of 2.7 ms took 4 to 6 ms under it.
 With deterministic algorithms torch fills all memory that it allocates, and some operators add up one element after
 another. `tracemalloc` notes the place of every allocation of Python: a step of small layers took 4.5 ms with it and 1.4
-without. A function that `sys.settrace` was given is called for every line that runs. The debugging allocator fills
-every block that Python takes or gives back, and checks its ends. A mode has each operator call Python, 10 to 50 us
-each: the FLOPs of every step, counted, more than doubled a step of small layers. With a default device each call of
-torch goes through Python, about 1 us. A test reads a tensor, and everything waits for the answer.
+without. A function that `sys.settrace` was given is called for every line that runs: a job of small layers took 29 s
+with one that notes the lines, and 23 s without. The debugging allocator fills every block that Python takes or gives
+back, and checks its ends. A mode has each operator call Python, 10 to 50 us each: the FLOPs of every step, counted,
+more than doubled a step of small layers. With a default device each call of torch goes through Python, about 1 us. A
+test reads a tensor, and everything waits for the answer.
 
 Example
 -------

@@ -17,10 +17,14 @@ _AROUND = 16
 _AS_LONG = 0.5
 """Of what steps had to get longer by, were it to grow on: the least that they do. Else it starts anew now and then, as
 a metric does that is reset where an epoch ends: the window has seen a part of an epoch."""
+_SHOWS = 0.1
+"""Of the mean step, what steps must have to get longer by: less is within their noise."""
 
 
 def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> tuple[GrowingWork, ...] | Missing:
     """The dearest first."""
+    if isinstance(step, Missing):
+        return step
     seen = in_a_step(process, step)
     if isinstance(seen, Missing):
         return seen
@@ -28,7 +32,7 @@ def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> 
     last = int(steps.column("step")[-1]) if steps.count else 0
     longer_ms = _longer_ms(steps, window.first_step)
     return tuple(
-        _in_the_mean(replace(one, forward_ms=one.forward_ms * scale, steps=last), last, window.first_step, longer_ms)
+        _in_the_mean(replace(one, forward_ms=one.forward_ms * scale, steps=last), window.first_step, longer_ms, step)
         for one in window.growing
     )
 
@@ -40,11 +44,11 @@ def _longer_ms(steps: Selection, since: int) -> float:
     return float(trimmed_mean(wall) - trimmed_mean(wall[around])) if len(wall) else 0.0
 
 
-def _in_the_mean(one: GrowingWork, last: int, since: int, longer_ms: float) -> GrowingWork:
+def _in_the_mean(one: GrowingWork, since: int, longer_ms: float, step: Step) -> GrowingWork:
     """With the numbers that it reads in the middle of the steps; where steps do not tell of so many, by these."""
-    numbers = max(one.numbers, one.numbers + (last // 2 - since) * one.more)
+    numbers = max(one.numbers, one.numbers + (one.steps // 2 - since) * one.more)
     grown_ms = one.forward_ms * (numbers / one.numbers - 1)
-    if longer_ms >= _AS_LONG * grown_ms:
+    if longer_ms >= _AS_LONG * grown_ms or grown_ms < _SHOWS * step.step_ms:
         return replace(one, forward_ms=one.forward_ms + grown_ms, numbers=numbers)
     ms = one.forward_ms + max(0.0, longer_ms)
     return replace(one, forward_ms=ms, numbers=round(one.numbers * ms / one.forward_ms), starts_anew=True)

@@ -4,11 +4,16 @@ import _tracemalloc
 import ctypes
 import sys
 
+import torch
+
 from ..settings import tracer
 from .with_blocks import opening
 
-_BEGINNINGS = ("Profile", "Coverage", "enable", "runcall", "runctx", "run", "settrace", "setprofile", "set_trace")
-"""What lines call that have Python's calls traced: `cProfile`'s, `coverage`'s and a debugger's, and `sys`'s own."""
+_PROFILERS = ("Profile", "enable", "runcall", "runctx", "run")
+_BEGINNINGS = {"cProfile": _PROFILERS, "profile": _PROFILERS, "coverage": ("Coverage", "start"), "bdb": ("set_trace",)}
+"""What lines call that have such a package trace Python's calls ..."""
+_OF_SYS = ("settrace", "setprofile")
+"""... and a function of anybody's."""
 _DOMAINS = (1, 2)
 """`PYMEM_DOMAIN_MEM` and `PYMEM_DOMAIN_OBJ`: whoever calls these holds the interpreter's lock, as we do while we change
 them. The third, raw memory, is taken without, and little of it."""
@@ -68,6 +73,10 @@ class UntracedAllocations:
         pairs = zip(_DOMAINS, self.tracing)
         return all(self._current(domain).context == traced.context for domain, traced in pairs)
 
+    def facts(self) -> dict:
+        """How much is kept of each."""
+        return {"frames": _tracemalloc.get_traceback_limit()}
+
     @staticmethod
     def _behind(traced: _Allocator) -> _Allocator:
         return ctypes.cast(traced.context, ctypes.POINTER(_Allocator)).contents
@@ -76,10 +85,6 @@ class UntracedAllocations:
         found = _Allocator()
         self.python.PyMem_GetAllocator(domain, ctypes.byref(found))
         return found
-
-    def facts(self) -> dict:
-        """How much is kept of each."""
-        return {"frames": _tracemalloc.get_traceback_limit()}
 
     def _set(self, domain: int, allocator: _Allocator) -> None:
         self.python.PyMem_SetAllocator(domain, ctypes.byref(allocator))
@@ -98,7 +103,7 @@ class UntracedCalls:
         self.thread = None
         self.tracer = tracer()
         self.functions = sys.gettrace(), sys.getprofile()
-        self.site = opening(sites, *_BEGINNINGS) if self.tracer else -1
+        self.site = opening(sites, *_BEGINNINGS.get(self.tracer, _OF_SYS)) if self.tracer else -1
 
     def obstacle(self) -> str:
         """Why `begin` must not be called, or ""."""
@@ -106,7 +111,8 @@ class UntracedCalls:
             return "nobody traces Python's calls"
         if not hasattr(self.python, "PyThreadState_EnterTracing"):
             return "Python 3.10 cannot let a trace function wait"
-        return ""
+        # With stacks it traces calls itself, and has to hear of the end of all whose beginning it knows.
+        return "a profiler of torch's is on" if torch.autograd._profiler_enabled() else ""
 
     def begin(self) -> None:
         """From here on, in this thread."""

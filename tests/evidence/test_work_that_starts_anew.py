@@ -15,12 +15,12 @@ SINCE = 30
 STEPS = 200
 
 
-def _built(directory: Path, anew_every: int) -> GrowingWork:
-    """Steps of 20 ms, and of 0.2 ms for each step since it last began."""
-    walls = [round(20_000 + 200 * (number % anew_every)) for number in range(STEPS)]
+def _built(directory: Path, anew_every: int, each_ms: float = 0.2) -> GrowingWork:
+    """Steps of 20 ms, and so much for each step since it last began."""
+    walls = [round(20_000 + 1000 * each_ms * (number % anew_every)) for number in range(STEPS)]
     row = {
         "at": 1,
-        "forward_ms": 0.2 * SINCE,
+        "forward_ms": each_ms * SINCE,
         "ops_per_step": 3.0,
         "numbers": 1000 * SINCE,
         "more": 1000,
@@ -39,6 +39,11 @@ def test_what_grows_on_has_the_numbers_of_the_middle_of_the_steps(tmp_path: Path
     assert not found.starts_anew and found.steps == STEPS - 1
     assert found.numbers == pytest.approx(1000 * STEPS / 2, rel=0.05)
     assert found.forward_ms == pytest.approx(0.2 * STEPS / 2, rel=0.05)
+
+
+def test_growth_that_steps_do_not_show_is_believed(tmp_path: Path) -> None:
+    found = _built(tmp_path, anew_every=50, each_ms=0.01)
+    assert not found.starts_anew and found.numbers == pytest.approx(1000 * STEPS / 2, rel=0.05)
 
 
 def test_what_starts_anew_in_each_epoch_takes_what_steps_tell(tmp_path: Path) -> None:
