@@ -31,10 +31,16 @@ def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> 
     window, scale = seen
     last = int(steps.column("step")[-1]) if steps.count else 0
     longer_ms = _longer_ms(steps, window.first_step)
-    return tuple(
-        _in_the_mean(replace(one, forward_ms=one.forward_ms * scale, steps=last), window.first_step, longer_ms, step)
-        for one in window.growing
-    )
+    found = []
+    for one in window.growing:
+        as_seen = replace(one, forward_ms=one.forward_ms * scale, steps=last)
+        now = _in_the_mean(as_seen, window.first_step, longer_ms, step)
+        if now.starts_anew:
+            # Of a metric that is computed once, nothing is left of what else its line computes for it.
+            whole_ms = scale * sum(other.forward_ms for other in window.metrics if other.at == one.at)
+            now = replace(now, forward_ms=now.forward_ms + max(0.0, whole_ms - as_seen.forward_ms))
+        found.append(now)
+    return tuple(found)
 
 
 def _longer_ms(steps: Selection, since: int) -> float:

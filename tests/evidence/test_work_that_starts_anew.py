@@ -15,7 +15,7 @@ SINCE = 30
 STEPS = 200
 
 
-def _built(directory: Path, anew_every: int, each_ms: float = 0.2) -> GrowingWork:
+def _built(directory: Path, anew_every: int, each_ms: float = 0.2, metric_ms: float = 0.0) -> GrowingWork:
     """Steps of 20 ms, and so much for each step since it last began."""
     walls = [round(20_000 + 1000 * each_ms * (number % anew_every)) for number in range(STEPS)]
     row = {
@@ -26,7 +26,9 @@ def _built(directory: Path, anew_every: int, each_ms: float = 0.2) -> GrowingWor
         "more": 1000,
         "operators": ["sort"],
     }
-    seen = {**window("repeats", rows=[], growing=[row], ops_ms=1.0), "first_step": SINCE}
+    metric = {"at": 1, "ops_per_step": 20.0, "forward_ms": metric_ms, "operators": ["sort"]}
+    seen = {**window("repeats", rows=[], growing=[row], metrics=[metric], ops_ms=1.0), "first_step": SINCE}
+    directory.mkdir(exist_ok=True)
     recording = recorded(directory, site(1, line=7), steps(walls), seen)
     selection = selected(recording)
     found = growing_work.build(recording, selection, steady.measure(recording, selection))
@@ -51,3 +53,9 @@ def test_what_starts_anew_in_each_epoch_takes_what_steps_tell(tmp_path: Path) ->
     assert found.starts_anew
     assert found.forward_ms == pytest.approx(0.2 * 25, abs=1.5), "and not 20 ms, as if it went on"
     assert found.numbers == pytest.approx(25_000, rel=0.3)
+
+
+def test_the_whole_metric_is_counted_that_is_to_be_computed_once(tmp_path: Path) -> None:
+    alone, whole = _built(tmp_path / "alone", anew_every=50), _built(tmp_path / "whole", anew_every=50, metric_ms=9.0)
+    assert whole.forward_ms == pytest.approx(alone.forward_ms + 9.0 - 0.2 * SINCE)
+    assert whole.numbers == alone.numbers
