@@ -13,11 +13,14 @@ _RARELY = 0.99
 
 
 def metrics_in_each_step(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
-    """One for each line; none where every step evaluates, which is told as such."""
+    """One for each line; none where every step evaluates, which is told as such, or of what PD15 tells whole."""
     evaluations = evidence.evaluations
     if not isinstance(evaluations, Missing) and evaluations.held_out and evaluations.regular:
         return ()
-    return present(*(_finding(step, one, limits) for one in told_here(evidence.metrics, evidence)))
+    growing = () if isinstance(evidence.growing_work, Missing) else evidence.growing_work[:1]
+    whole = {one.at for one in growing if one.starts_anew and one.forward_ms >= limits.min_share * step.step_ms}
+    rest = (one for one in told_here(evidence.metrics, evidence) if one.at not in whole)
+    return present(*(_finding(step, one, limits) for one in rest))
 
 
 def _finding(step: Step, one: AsideWork, limits: Limits) -> Finding | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ill_runs.aside import DECODER_LINE, METRIC_LINE, metric, unused
 from ill_runs.evaluation_and_logging import scoring
+from ill_runs.growth import expanding_window
 from ill_runs.repeated_work import repeated
 from perfdoctor.checks import cpu_ops, evaluation_and_logging
 from samples import healthy, ids, only, with_
@@ -65,3 +68,13 @@ def test_where_every_step_evaluates_its_metrics_are_the_evaluations() -> None:
 def test_nothing_seen_is_no_finding() -> None:
     evidence = with_(healthy(), metrics=Missing("not reached"), unused_work=Missing("not reached"))
     assert not _metrics(evidence) and not _unused(evidence)
+
+
+@pytest.mark.parametrize(("changes", "count"), [({}, 0), ({"starts_anew": False}, 1), ({"forward_ms": 1.0}, 1)])
+def test_a_metric_that_grows_and_starts_anew_is_told_once(changes: dict[str, Any], count: int) -> None:
+    growing = expanding_window(starts_anew=True).growing_work
+    assert not isinstance(growing, Missing)
+    run = metric()
+    assert not isinstance(run.metrics, Missing)
+    grows = (with_(growing[0], at=run.metrics[0].at, **changes),)
+    assert len(_metrics(with_(run, growing_work=grows))) == count
