@@ -43,6 +43,10 @@ def _ms(evidence: Evidence, step: Step, timing: TracingTiming | Missing, kind: s
     if isinstance(timing, Missing):
         aids = () if isinstance(evidence.debugging, Missing) else evidence.debugging
         return timing if any(aid.kind == kind for aid in aids) else 0.0
+    return _timed_ms(evidence, step, timing)
+
+
+def _timed_ms(evidence: Evidence, step: Step, timing: TracingTiming) -> float:
     return median(_shares(timing)) * _busy_ms(evidence, step)
 
 
@@ -65,11 +69,9 @@ def traced(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...
 
 
 def _allocations(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    timing, ms = evidence.tracing, tracing_ms(evidence, step)
-    if isinstance(timing, Missing) or isinstance(ms, Missing):
-        return None
-    cost = Cost(step, ms)
-    if cost.share < limits.min_share:
+    timing = evidence.tracing
+    cost = _cost(evidence, step, timing, limits)
+    if isinstance(timing, Missing) or cost is None:
         return None
     return Finding(
         id="PD16.traced-allocations",
@@ -96,11 +98,9 @@ def _allocations(evidence: Evidence, step: Step, limits: Limits) -> Finding | No
 
 
 def _calls(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    timing, ms = evidence.traced_calls, traced_calls_ms(evidence, step)
-    if isinstance(timing, Missing) or isinstance(ms, Missing):
-        return None
-    cost = Cost(step, ms)
-    if cost.share < limits.min_share:
+    timing = evidence.traced_calls
+    cost = _cost(evidence, step, timing, limits)
+    if isinstance(timing, Missing) or cost is None:
         return None
     return Finding(
         id="PD16.traced-calls",
@@ -122,6 +122,14 @@ def _calls(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
         ),
         savings=_saved(evidence, step, timing),
     )
+
+
+def _cost(evidence: Evidence, step: Step, timing: TracingTiming | Missing, limits: Limits) -> Cost | None:
+    """None where it was not timed, or is little of the step."""
+    if isinstance(timing, Missing):
+        return None
+    cost = Cost(step, _timed_ms(evidence, step, timing))
+    return cost if cost.share >= limits.min_share else None
 
 
 def _confidence(timing: TracingTiming) -> Confidence:

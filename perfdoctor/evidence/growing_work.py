@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..recording.model import ProcessRecording
 from .model import GrowingWork, Missing, Step
 from .stats import trimmed_mean
 from .steady import Selection
 from .windows import in_a_step
 
-_AROUND = 16
-"""Steps next to the window that say how long a step was then."""
 _AS_LONG = 0.5
 """Of what steps had to get longer by, were it to grow on: the least that they do. Else it starts anew now and then, as
 a metric does that is reset where an epoch ends: the window has seen a part of an epoch."""
@@ -29,8 +25,10 @@ def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> 
     if isinstance(seen, Missing):
         return seen
     window, scale = seen
-    last = int(steps.column("step")[-1]) if steps.count else 0
-    longer_ms = _longer_ms(steps, window.first_step)
+    last = int(steps.column("step")[-1])
+    wall = steps.column("wall_us") / 1000
+    # How much longer a step is in the mean than it was around the window.
+    longer_ms = trimmed_mean(wall) - steps.around(window.first_step, wall)
     found = []
     for one in window.growing:
         as_seen = replace(one, forward_ms=one.forward_ms * scale, steps=last)
@@ -41,13 +39,6 @@ def build(process: ProcessRecording, steps: Selection, step: Step | Missing) -> 
             now = replace(now, forward_ms=now.forward_ms + max(0.0, whole_ms - as_seen.forward_ms))
         found.append(now)
     return tuple(found)
-
-
-def _longer_ms(steps: Selection, since: int) -> float:
-    """How much longer a step is in the mean than around the step `since`."""
-    number, wall = steps.column("step"), steps.column("wall_us") / 1000
-    around = np.argsort(np.abs(number - since), kind="stable")[:_AROUND]
-    return float(trimmed_mean(wall) - trimmed_mean(wall[around])) if len(wall) else 0.0
 
 
 def _in_the_mean(one: GrowingWork, since: int, longer_ms: float, step: Step) -> GrowingWork:

@@ -22,6 +22,8 @@ MIN_STEADY = 5
 _SETTLED = 1.10
 """The warm-up is over when five steps in a row have a median within 10 % of the second half's."""
 _RUN = 5
+_AROUND = 8
+"""Steps on either side of a window that say how long a part was then."""
 REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
 _LONG = 2.0
@@ -83,6 +85,11 @@ class Selection:
         """The same, where steps come in cycles as the mean of each."""
         means: npt.NDArray[np.float64] = self.column(name).reshape(-1, self.cycle).mean(axis=1)
         return means
+
+    def around(self, step: int, values: npt.NDArray[np.float64]) -> float:
+        """The mean of what the steady steps have that are next to `step`; `values`: one for each steady step."""
+        distance = np.abs(self.column("step") - step)
+        return trimmed_mean(values[np.argsort(distance, kind="stable")[: 2 * _AROUND]])
 
     def per_step(self, name: str) -> float | None:
         """Growth of a `Sample` counter per step; None without two samples, or when they lack it."""

@@ -14,7 +14,6 @@ from ..recording.model import ProcessRecording
 from . import longer_rounds, slower_batches, slowing
 from .courses import LEAST, course, gain
 from .model import GrowingLine, Missing, Parts, RepeatedHooks, Site, StepGrowth, Trend
-from .stats import trimmed_mean
 from .steady import Selection
 
 Array = npt.NDArray[np.float64]
@@ -22,8 +21,6 @@ Array = npt.NDArray[np.float64]
 DRIFT = 0.1
 """Of the early length of a step: the share from which on steps count as slower over time (PD15). What surely changes by
 more over the steps seen will not stay as it is, and what it comes to nobody knows."""
-_AROUND = 8
-"""Steps on either side of a window that say how long a part was then."""
 _PARTS = ("input_wait", "forward", "backward", "optimizer", "checkpoint", "gc")
 
 
@@ -99,7 +96,7 @@ def _short(function: str) -> str:
 
 def _ms_by_line(window: LinesWindow, steps: Selection) -> dict[tuple[Site, str], float]:
     """Milliseconds per step of each line and part, around the time of a window."""
-    length = {part: _around(window, steps, values) for part, values in _by_part(steps).items()}
+    length = {part: steps.around(window.first_step, values) for part, values in _by_part(steps).items()}
     took: dict[tuple[Site, str], float] = {}
     for line in window.lines:
         key = (line.site, line.part)
@@ -107,18 +104,12 @@ def _ms_by_line(window: LinesWindow, steps: Selection) -> dict[tuple[Site, str],
     return took
 
 
-def _around(window: LinesWindow, steps: Selection, values: Array) -> float:
-    """The mean of the steps next to a window."""
-    number = steps.column("step")
-    return trimmed_mean(values[np.argsort(np.abs(number - window.first_step), kind="stable")[: 2 * _AROUND]])
-
-
 def _lines(process: ProcessRecording, steps: Selection, found: Trend) -> tuple[GrowingLine, ...]:
     first, later = process.code_lines, process.later_lines
     if not isinstance(first, LinesWindow) or not isinstance(later, LinesWindow) or found.grown_ms <= 0:
         return ()
     wall = steps.column("wall_us") / 1000
-    longer_ms = _around(later, steps, wall) - _around(first, steps, wall)
+    longer_ms = steps.around(later.first_step, wall) - steps.around(first.first_step, wall)
     if longer_ms <= 0:
         return ()
     before, after = _ms_by_line(first, steps), _ms_by_line(later, steps)

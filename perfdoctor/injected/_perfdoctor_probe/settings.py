@@ -183,7 +183,7 @@ def _monitor() -> str:
     if monitoring is None:
         return ""
     tools = (monitoring.DEBUGGER_ID, monitoring.COVERAGE_ID, monitoring.PROFILER_ID)
-    return next((monitoring.get_tool(one) for one in tools if monitoring.get_tool(one)), "")
+    return next(filter(None, map(monitoring.get_tool, tools)), "")
 
 
 def _backend(seen: dict) -> dict:

@@ -89,9 +89,13 @@ def _types(ops: list) -> dict:
 
 
 def _layout(passes: PassMicrobenchmark) -> dict:
+    return {"channels last": _channels_last} if _convolutions(passes) else {}
+
+
+def _convolutions(passes: PassMicrobenchmark) -> list:
+    """Layers that convolve images."""
     modules = [module for call in passes.calls.values() if (module := call.module()) is not None]
-    images = any(isinstance(one, torch.nn.Conv2d) for module in modules for one in module.modules())
-    return {"channels last": _channels_last} if images else {}
+    return [one for module in modules for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
 
 
 def _under_autocast(call, module) -> Way:
@@ -221,9 +225,7 @@ def _with_fused_attention(passes: PassMicrobenchmark, attention: "list[dict]") -
 def _with_long_axis_last(passes: PassMicrobenchmark) -> "float | None":
     """What is left of the same passes where convolutions of images that are one number wide are turned; None where
     there are none."""
-    modules = [module for call in passes.calls.values() if (module := call.module()) is not None]
-    layers = [one for module in modules for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
-    if not any(layer.kernel_size[1] == 1 < layer.kernel_size[0] for layer in layers):
+    if not any(layer.kernel_size[1] == 1 < layer.kernel_size[0] for layer in _convolutions(passes)):
         return None
     turned = Turned()
     left = _left(passes, turned.way, _BESIDE_NS)

@@ -29,16 +29,11 @@ def made(name: str, probe):
         from .layers import obstacle
 
         return GradientsWindow(probe.windows.unused_gradients, probe.sites, compiled, not obstacle(compiled))
-    if name == "tracing":
+    if name in ("tracing", "traced_calls"):
         from .tracing import TracingWindow
-        from .untraced import UntracedAllocations
+        from .untraced import UntracedAllocations, UntracedCalls
 
-        return TracingWindow(name, UntracedAllocations())
-    if name == "traced_calls":
-        from .tracing import TracingWindow
-        from .untraced import UntracedCalls
-
-        return TracingWindow(name, UntracedCalls(probe.sites))
+        return TracingWindow(name, UntracedAllocations() if name == "tracing" else UntracedCalls(probe.sites))
     if name == "modes":
         from .modes import ModesWindow
 
