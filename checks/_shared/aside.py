@@ -12,12 +12,19 @@ OPERATORS = (0.85, 1.15)
 AROUND_MS = (0.002, 0.010)
 """Python and dispatch around each operator: 5 to 20 us with autograd, of which the watched time has a part."""
 
+_VALIDATING = "_is_all_true"
+
 
 def told_here(found: tuple[AsideWork, ...] | Missing, evidence: Evidence) -> tuple[AsideWork, ...]:
     """Without lines that compute what is there already: those are told as such."""
     again = () if isinstance(evidence.repeated_work, Missing) else evidence.repeated_work
     elsewhere = {key(one.at) for one in again}
     return () if isinstance(found, Missing) else tuple(one for one in found if key(one.at) not in elsewhere)
+
+
+def validates(one: AsideWork) -> bool:
+    """Whether it is what `torch.distributions` tests of what it is given: nobody else asks by that operator."""
+    return _VALIDATING in one.operators
 
 
 def saved_ms(one: AsideWork) -> tuple[float, float]:

@@ -33,3 +33,5 @@ class Limits:
     """Of work that was done before, or that is done the long way round: a line to change."""
     list_share: float = 0.2
     """Of tensors made of lists, from where on it is an ill: simulators give lists, and a few are common."""
+    dear_share: float = 0.30
+    """Of one operator that few networks need in every step: whether this one does is for its author to say."""

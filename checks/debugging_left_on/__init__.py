@@ -13,7 +13,8 @@ like its own, with these settings and without. Modes around the passes (`FlopCou
 `TorchFunctionMode` of the job's own): a clock around what they are called for, in a few steps, less the operators
 themselves; a default device (`torch.set_default_device`): the calls that it hears of, and what one takes longer with
 it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`. The search for overflows that
-transformers' trainer makes in each module (`debug="underflow_overflow"`), by its calls.
+transformers' trainer makes in each module (`debug="underflow_overflow"`), by its calls. What `torch.distributions`
+tests of its arguments, by the operator that it alone asks with: operators of two steps, one by one.
 
 Why it costs time
 -----------------
@@ -26,7 +27,8 @@ without. A function that `sys.settrace` was given is called for every line that 
 with one that notes the lines, and 23 s without. The debugging allocator fills every block that Python takes or gives
 back, and checks its ends. A mode has each operator call Python, 10 to 50 us each: the FLOPs of every step, counted,
 more than doubled a step of small layers. With a default device each call of torch goes through Python, about 1 us. A
-test reads a tensor, and everything waits for the answer.
+test reads a tensor, and everything waits for the answer. `torch.distributions` tests what it is given unless it is
+told not to: a recurrent state-space model with 60 distributions a step took 21.7 s, and 19.5 s without.
 
 Example
 -------
@@ -42,7 +44,8 @@ How to fix
 Switch it off, and on again for a run that is to find where a NaN comes from. Count FLOPs in one step. Give a profiler
 a schedule that ends (`torch.profiler.schedule(..., repeat=1)`). Set
 `torch.utils.deterministic.fill_uninitialized_memory = False`, or use deterministic algorithms only in runs that are
-compared bit by bit. Test the loss every 50 steps.
+compared bit by bit. Test the loss every 50 steps. In a job that is known to work, have distributions test nothing:
+`Distribution.set_default_validate_args(False)`.
 
 When it stays silent
 --------------------
@@ -82,6 +85,7 @@ from .allocator import allocator_ms, debugging_allocator
 from .anomaly import KINDS, anomaly_detection
 from .asserts import tested_tensors
 from .deterministic import deterministic_algorithms, deterministic_ms
+from .distributions import validated_distributions
 from .limits import Limits
 from .modes import modes_left_on, modes_ms
 from .profiler import profiler_left_on, profiler_ms
@@ -105,6 +109,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *traced(evidence, step, limits),
         *modes_left_on(evidence, step, limits),
         searched_modules(evidence, step, limits),
+        validated_distributions(evidence, step, limits),
     )
     if findings:
         return found(*findings)

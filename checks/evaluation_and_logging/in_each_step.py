@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Severity, location, present, savings
 from perfdoctor.api.quantities import AsideWork, Evidence, Missing, Step
 
-from .._shared.aside import measured, saved_ms, told_here
+from .._shared.aside import measured, saved_ms, told_here, validates
 from .limits import Limits
 
 _RARELY = 0.99
@@ -13,13 +13,14 @@ _RARELY = 0.99
 
 
 def metrics_in_each_step(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
-    """One for each line; none where every step evaluates, which is told as such, or of what PD15 tells whole."""
+    """One for each line; none where every step evaluates, which is told as such, or of what PD15 tells whole, or PD16
+    of what distributions test."""
     evaluations = evidence.evaluations
     if not isinstance(evaluations, Missing) and evaluations.held_out and evaluations.regular:
         return ()
     growing = () if isinstance(evidence.growing_work, Missing) else evidence.growing_work[:1]
     whole = {one.at for one in growing if one.starts_anew and one.forward_ms >= limits.min_share * step.step_ms}
-    rest = (one for one in told_here(evidence.metrics, evidence) if one.at not in whole)
+    rest = (one for one in told_here(evidence.metrics, evidence) if one.at not in whole and not validates(one))
     return present(*(_finding(step, one, limits) for one in rest))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ill_runs.aside import metric, same_each_epoch, unused
+from ill_runs.aside import metric, same_each_epoch, unused, validated
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
 from ill_runs.checkpoints import HELD, checkpoints, scratch_files
@@ -19,6 +19,7 @@ from ill_runs.communication import (
 from ill_runs.compile import BREAKS, SIZES, compiled, never_ran, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
+    decomposed,
     device_sync,
     drawn_each_epoch,
     element_loop,
@@ -282,6 +283,7 @@ ILL: dict[str, Evidence] = {
     "PD16.deterministic-algorithms": deterministic(),
     "PD16.tested-tensors": asserting(),
     "PD16.searched-modules": searched(),
+    "PD16.validated-distributions": validated(),
     "PD16.traced-allocations": tracing(),
     "PD16.traced-calls": profiled_calls(),
     "PD16.debugging-allocator": debug_allocator(),
@@ -308,6 +310,7 @@ ILL: dict[str, Evidence] = {
     "PD18.never-ran": never_ran(),
     "PD10.round-trip": round_trip(),
     "PD10.list-conversion": list_conversion(),
+    "PD10.dear-operator": decomposed(ms=20.0),
     "PD10.python-work": python_work(),
     "PD10.python-between-steps": drawn_each_epoch(),
     "PD10.waiting-line": python_work(asleep_ms=4.5),

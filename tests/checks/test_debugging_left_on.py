@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ill_runs.aside import METRIC_LINE, validated
 from ill_runs.cpu_ops import SWITCH_LINE, anomaly_detection
 from ill_runs.debugging import (
     ASSERT_LINE,
@@ -22,7 +23,7 @@ from ill_runs.debugging import (
     searched,
     tracing,
 )
-from perfdoctor.checks import cpu_ops, optimizer
+from perfdoctor.checks import cpu_ops, evaluation_and_logging, optimizer
 from perfdoctor.checks.debugging_left_on import CHECK, examine
 from samples import healthy, ids, is_clear, number, on_gpu, only, with_
 
@@ -270,3 +271,18 @@ def test_a_search_for_overflows_is_told_by_the_time_of_its_calls(ms: float, coun
         assert finding.location is not None and finding.location.line == MODE_LINE.line
         assert finding.savings.low_ms == pytest.approx(0.9 * ms)
         assert number(finding, "each_ms") == pytest.approx(ms / 100)
+
+
+def test_what_distributions_test_is_one_opportunity_for_all_lines_and_no_metric() -> None:
+    run = validated()
+    finding = _found(run)
+    assert (finding.id, finding.severity) == ("PD16.validated-distributions", Severity.NOTE)
+    assert finding.location is not None and finding.location.line == METRIC_LINE.line
+    assert finding.savings.low_ms == pytest.approx(0.85 * 1.5 + 240 * 0.002)
+    assert finding.savings.high_ms == pytest.approx(1.15 * 1.5 + 240 * 0.010)
+    assert is_clear(evaluation_and_logging.examine(run, evaluation_and_logging.CHECK.limits))
+
+
+@pytest.mark.parametrize("changes", [{"forward_ms": 0.1, "ops_per_step": 20.0}, {"operators": ("gt", "all")}])
+def test_few_tests_and_other_work_are_not_what_distributions_cost(changes: dict[str, Any]) -> None:
+    assert is_clear(examine(validated(**changes), CHECK.limits))

@@ -21,6 +21,13 @@ def metric(**changes: Any) -> Evidence:
     return with_(healthy(), metrics=(with_(METRIC, **changes),))
 
 
+def validated(**changes: Any) -> Evidence:
+    """Distributions that are made and sampled at two lines of each step, with all tests; of 25 ms."""
+    made = AsideWork(METRIC_LINE, ops_per_step=160.0, forward_ms=1.0, operators=("_is_all_true", "gt", "eq"))
+    scored = with_(made, at=with_(METRIC_LINE, line=36), ops_per_step=80.0, forward_ms=0.5)
+    return with_(healthy(), metrics=(with_(scored, **changes), with_(made, **changes)))
+
+
 def unused(**changes: Any) -> Evidence:
     """Tensors that nobody reads."""
     return with_(healthy(), unused_work=(with_(DECODER, **changes),))

@@ -6,7 +6,18 @@ from typing import Any
 
 from samples import HOT_LINES, healthy, on_gpu, step, with_
 
-from perfdoctor.evidence.model import CallSite, CodeLine, EpochStarts, Evidence, Line, Loop, Parts, RepeatedRows, Site
+from perfdoctor.evidence.model import (
+    CallSite,
+    CodeLine,
+    EpochStarts,
+    Evidence,
+    Issued,
+    Line,
+    Loop,
+    Parts,
+    RepeatedRows,
+    Site,
+)
 
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
@@ -101,6 +112,20 @@ def python_work(ms: float = 5.0, issued_ms: float = 0.1, asleep_ms: float = 0.0,
         code_lines=tuple(with_(one, **line) for one in lines),
         hot_lines=(hot, *HOT_LINES),
     )
+
+
+def decomposed(name: str = "_linalg_svd", ms: float = 8.0, share: float = 0.9, part: str = "forward") -> Evidence:
+    """Singular values of each layer's weights for a penalty, at two lines; of 25 ms and that."""
+    parts = Parts(input_wait=0.3, forward=8.0 + ms, backward=14.0, optimizer=2.0, other=0.6)
+    lines = tuple(
+        Line(
+            Site("penalty.py", 12 + place, "spectral", "torch/linalg:matrix_norm"),
+            *(part, 12.0, of_it * ms, of_it * ms, 0.3, 0.2, 4.0),
+            operators=(Issued(name, share), Issued("amax", 1 - share)),
+        )
+        for place, of_it in enumerate((0.75, 0.25))
+    )
+    return with_(healthy(), step=step(parts), hot_lines=(*lines, *HOT_LINES))
 
 
 def drawn_each_epoch(ms: float = 400.0, part: str = "other") -> Evidence:
