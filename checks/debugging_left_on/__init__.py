@@ -51,10 +51,11 @@ When it stays silent
 --------------------
 Below 5 % of the step, and where it is off. A profiler with a schedule by which it ends, one that records few of the
 steps, and one that was on in the first half of the steady steps only. A mode in one step only, in evaluation, or that
-torch itself works with (activation checkpointing, `torch.compile`). Asserts on shapes and other numbers of Python's,
-which read no tensor. `-X importtime`, which costs the start only. Other aids that variables switch on
-(`CUDA_LAUNCH_BLOCKING`, `TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96):
-what they cost cannot be told from one run.
+torch itself works with (activation checkpointing, `torch.compile`). Distributions of a job that compiles anything:
+`torch.compile` sees to it that they test nothing. Asserts on shapes and other numbers of Python's, which read no
+tensor. `-X importtime`, which costs the start only. Other aids that variables switch on (`CUDA_LAUNCH_BLOCKING`,
+`TORCH_LOGS`, ...) are named, and told where the report says how far to trust the run (PD96): what they cost cannot be
+told from one run.
 
 Limits
 ------

@@ -33,6 +33,7 @@ def validated_distributions(evidence: Evidence, step: Step, limits: Limits) -> F
             text="Switch it off for training, before the first distribution is made, and on to look for an error.",
             code="torch.distributions.Distribution.set_default_validate_args(False)",
             risk="A NaN goes on to the loss, where the error named the distribution.",
+            remedies=("debug.no-validation",),
         ),
         savings=savings(step, low, high, "operators of two steps, timed one by one in the job itself", part=Part.OTHER),
     )

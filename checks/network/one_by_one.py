@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from perfdoctor.api.findings import (
     Confidence,
     Finding,
     Fix,
+    Location,
     Measurement,
     Severity,
     location,
@@ -19,11 +22,12 @@ from .._shared.run_again import passes_cost, saved
 from .case import Case
 
 
-def layers_one_by_one(case: Case) -> tuple[Finding, ...]:
-    """One for each loop of which one call with all weights is known to save enough. It is an opportunity: their
-    weights have to be kept otherwise."""
+def layers_one_by_one(case: Case, told: Collection[Location | None]) -> tuple[Finding, ...]:
+    """One for each loop of which one call with all weights is known to save enough, but for lines that were `told`. It
+    is an opportunity: their weights have to be kept otherwise."""
     ops = case.evidence.ops
-    return () if isinstance(ops, Missing) else present(*(_finding(case, one) for one in ops.siblings))
+    some = () if isinstance(ops, Missing) else (one for one in ops.siblings if location(one.at) not in told)
+    return present(*(_finding(case, one) for one in some))
 
 
 def _finding(case: Case, one: Siblings) -> Finding | None:

@@ -82,6 +82,7 @@ def profile(process: ProcessRecording, step: Step | Missing) -> OpProfile | Miss
         in_parts=timed.in_parts,
         repeated_rows=timed.repeated_rows,
         siblings=timed.siblings,
+        experts=timed.experts,
         pools=timed.pools,
         convolution_timings=timed.convolutions,
     )

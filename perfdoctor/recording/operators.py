@@ -16,6 +16,7 @@ from .timings import (
     BlasPool,
     ConvolutionTiming,
     DtypeTiming,
+    Experts,
     FrozenTiming,
     InParts,
     ParameterTiming,
@@ -102,6 +103,8 @@ class OpProfile:
     repeated_rows: tuple[RepeatedRows, ...] = ()
     """Likewise."""
     siblings: tuple[Siblings, ...] = ()
+    """Likewise."""
+    experts: tuple[Experts, ...] = ()
     """Likewise."""
     pools: tuple[BlasPool, ...] = ()
     """Of more than one thread."""

@@ -223,6 +223,29 @@ class Siblings:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Modules of one class that compute all rows that they are given, though the result needs few of what each makes:
+    the model's own passes as they are, and with each on the rows alone that it is needed for, which give the same."""
+
+    name: str
+    """Of the first one."""
+    kind: str
+    at: Site
+    """The user's line that leads to their calls."""
+    members: int
+    """Of one such set."""
+    calls_per_step: float
+    """Of the first one."""
+    milliseconds: float
+    """Per step, forward and backward, of all such sets at this line, under the profiler."""
+    live: float
+    """Share of the rows of all that are needed."""
+    now_ms: float
+    """Of all passes of the model, forward and backward."""
+    routed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatedRows:
     """A module inside another one that was given the same rows several times over: its own pass with all of them and
     with each once, which gives the same numbers."""
@@ -356,6 +379,7 @@ class FinalTimings:
     in_parts: tuple[InParts, ...] = ()
     repeated_rows: tuple[RepeatedRows, ...] = ()
     siblings: tuple[Siblings, ...] = ()
+    experts: tuple[Experts, ...] = ()
     pools: tuple[BlasPool, ...] = ()
     update: UpdateTiming | Missing = NOT_TIMED
     parameters: ParameterTiming | Missing = NOT_TIMED

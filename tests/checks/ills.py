@@ -100,6 +100,7 @@ from ill_runs.growth import (
 from ill_runs.network import (
     convolution,
     dense_embedding,
+    idle_experts,
     memory_bound,
     one_by_one,
     renormalized_embedding,
@@ -255,6 +256,7 @@ ILL: dict[str, Evidence] = {
     "PD08.unused-gradients": unused_gradients(),
     "PD09.time-loop": time_loop(),
     "PD09.one-by-one": one_by_one(),
+    "PD09.idle-experts": idle_experts(),
     "PD10.element-loop": element_loop(),
     "PD10.sequential-loop": sequential_loop("state"),
     "PD10.scalar-reads": scalar_reads(),

@@ -277,6 +277,7 @@ def test_what_distributions_test_is_one_opportunity_for_all_lines_and_no_metric(
     run = validated()
     finding = _found(run)
     assert (finding.id, finding.severity) == ("PD16.validated-distributions", Severity.NOTE)
+    assert finding.fix.remedies == ("debug.no-validation",)
     assert finding.location is not None and finding.location.line == METRIC_LINE.line
     assert finding.savings.low_ms == pytest.approx(0.85 * 1.5 + 240 * 0.002)
     assert finding.savings.high_ms == pytest.approx(1.15 * 1.5 + 240 * 0.010)

@@ -148,6 +148,7 @@ class Job:
                 deterministic.fill_uninitialized_memory,
             ),
             "anomaly switch": torch.set_anomaly_enabled,
+            "distributions": torch.distributions.Distribution._validate_args,
             "einsum": torch._VF.einsum,
             "types": (torch.get_default_dtype(), torch.is_autocast_enabled("cpu")),
             "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in self.model.modules()],
@@ -197,9 +198,12 @@ def illness() -> Iterator[None]:
     torch._C._set_mkldnn_enabled(False)
     torch._C._set_cudnn_enabled(False)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    validates = torch.distributions.Distribution._validate_args  # `torch.compile` sees to it that none does
+    torch.distributions.Distribution.set_default_validate_args(True)
     try:
         yield
     finally:
+        torch.distributions.Distribution.set_default_validate_args(validates)
         torch.autograd.set_detect_anomaly(False)
         torch._C._set_mkldnn_enabled(True)
         torch._C._set_cudnn_enabled(True)

@@ -157,6 +157,18 @@ def test_deterministic_algorithms_go_and_come_back_as_they_were(job: Job) -> Non
         torch.use_deterministic_algorithms(False)
 
 
+def test_distributions_test_nothing_until_it_is_withdrawn(ill: Job) -> None:
+    remedy = made("debug.no-validation", ill)
+    remedy.apply()
+    nonsense = torch.distributions.Normal(0.0, -1.0)
+    with pytest.raises(UnsuitableError, match="already set"):
+        made("debug.no-validation", ill).apply()
+    remedy.withdraw()
+    assert nonsense.scale == -1.0
+    with pytest.raises(ValueError, match="parameter scale"):
+        torch.distributions.Normal(0.0, -1.0)
+
+
 def test_gradients_are_let_go_although_the_job_asks_for_zeros(job: Job) -> None:
     remedy = made("optimizer.set-to-none", job)
     remedy.apply()

@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import HOT_LINES, LAYERS, healthy, with_
 
-from perfdoctor.evidence.model import Evidence, IndexUse, Layer, Line, Op, Siblings, Site
+from perfdoctor.evidence.model import Evidence, Experts, IndexUse, Layer, Line, Op, Siblings, Site
 
 HEADS_LINE = Site("model.py", 28, "forward")
 
@@ -114,6 +114,12 @@ def time_loop(calls: float = 100.0, share: float = 0.6, kind: str = "LSTMCell") 
         *("forward", 10 * calls, 7.0, 3.0, 0.9, 0.95, calls),
     )
     return with_layer(cell, hot_lines=(line, *HOT_LINES))
+
+
+def idle_experts(routed_ms: float = 5.0, live: float = 0.125) -> Evidence:
+    """Eight experts that compute all rows, of passes of 10 ms; with an eighth of them the passes take so long."""
+    experts = Experts("moe.experts.0", "Expert", HEADS_LINE, 8, 1.0, 12.0, live, 10.0, routed_ms)
+    return with_(healthy(), ops__experts=(experts,))
 
 
 def one_by_one(stacked_ms: float = 1.0, milliseconds: float = 12.0) -> Evidence:

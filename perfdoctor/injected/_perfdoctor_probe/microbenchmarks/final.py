@@ -19,6 +19,7 @@ from . import (
     parameters,
     recurrent,
     replay,
+    routed,
     stacked,
     ways,
 )
@@ -55,6 +56,8 @@ class FinalMicrobenchmark:
         """Modules that are given the same rows several times over."""
         self.siblings: list = []
         """Loops over modules of one class, as facts and `Siblings`."""
+        self.experts: "list[tuple[dict, list]]" = []
+        """Modules of one class that are given the same rows, as facts and weak references."""
         self.unused = None
         """Gradients of theirs that no optimizer uses."""
 
@@ -80,6 +83,8 @@ class FinalMicrobenchmark:
                 found["repeated_rows"] = [one for one in timed if "now_ms" in one]
                 timed = [{**facts, **stacked.timings(siblings)} for facts, siblings in self.siblings]
                 found["siblings"] = [one for one in timed if "now_ms" in one]
+                timed = [{**facts, **routed.timings(self.passes, experts)} for facts, experts in self.experts]
+                found["experts"] = [one for one in timed if "now_ms" in one]
                 found["ways"] = ways.timings(
                     self.passes, self.ops, self.library.get("attention", [])
                 )  # last: glibc keeps memory from here on

@@ -66,3 +66,15 @@ class NoFill(Switch):
 
     def set(self, value: bool) -> None:
         deterministic.fill_uninitialized_memory = value
+
+
+class NoValidation(Switch):
+    """Distributions test nothing of what they are given, but for those that were asked to one by one."""
+
+    wanted = False
+
+    def read(self) -> bool:
+        return torch.distributions.Distribution._validate_args
+
+    def set(self, value: bool) -> None:
+        torch.distributions.Distribution.set_default_validate_args(value)

@@ -339,6 +339,12 @@ ENTRIES = (
         risk=1,
     ),
     Entry(
+        "debug.no-validation",
+        "`torch.distributions` does not test what it is given",
+        "torch.distributions.Distribution.set_default_validate_args(False)",
+        home="debugging.NoValidation",
+    ),
+    Entry(
         "optimizer.freeze-unused",
         "parameters that no optimizer updates get no gradients",
         "for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"

@@ -111,6 +111,8 @@ class Layers:
         self.families: "Families | None" = None
         self.siblings: "list[tuple[dict, Siblings]]" = []
         """Likewise."""
+        self.experts: "list[tuple[dict, list]]" = []
+        """Likewise."""
         self.own_ns = 0
         """In first calls of modules, which look for lines and backends: where that makes a pause of its own."""
         self.aside = False
@@ -277,7 +279,8 @@ class Layers:
         if self.parts is not None and not on_device:
             of_module = functools.partial(self._called, names, spent, steps)
             self.in_parts, self.repeated_rows = self.parts.rows(of_module), self.repeating.rows(of_module)
-            self.siblings = self.families.rows(of_module) if self.families is not None else []
+            if self.families is not None:
+                self.siblings, self.experts = self.families.rows(of_module), self.families.experts(of_module)
         return {
             "layers": rows[:_KEPT],
             "count": len(rows),

@@ -159,7 +159,7 @@ class OpsWindow(ProfilerWindow):
             final.unused = seen.unused
             final.passes = seen.passes
             final.in_parts, final.repeated_rows = seen.in_parts, seen.repeated_rows
-            final.siblings = seen.siblings
+            final.siblings, final.experts = seen.siblings, seen.experts
             operators_ms = sum(op["self_ms_per_step"] for op in ops)
             for _, passes in ((), final.passes), *seen.in_parts, *seen.repeated_rows, *seen.siblings:
                 passes.keep(operators_ms)

@@ -1,8 +1,11 @@
 """Modules of one class that a loop calls one after the other, none of which needs the one before: heads, members of an
 ensemble.
 
-One module that holds the weights of all could be called once; what that takes is timed after the job's last step.
+One module that holds the weights of all could be called once; what that takes is timed after the job's last step. Of
+experts that are given the same rows some may be needed for few of them: what they take on these is timed then too.
 """
+
+import weakref
 
 from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
 from .dearest import LEAST, dearest
@@ -97,28 +100,44 @@ class Families:
             if not before or not before + more:
                 self.bytes += more * size
 
-    def rows(self, of_module) -> "list[tuple[dict, Siblings]]":
-        """What is known of each loop over siblings that may be one call, the dearest first. `of_module` as for
-        `InParts.rows`."""
+    def _lines(self) -> "dict[tuple, list[Siblings]]":
+        """Those that are alike, by their class and line."""
         lines: "dict[tuple, list[Siblings]]" = {}
         for (_, kind, line), siblings in self.found.items():
             if len(siblings.modules) >= _LEAST_MEMBERS and _are_alike(siblings):
                 lines.setdefault((kind, line), []).append(siblings)
+        return lines
+
+    def rows(self, of_module) -> "list[tuple[dict, Siblings]]":
+        """What is known of each loop over siblings that may be one call, the dearest first. `of_module` as for
+        `InParts.rows`."""
         found = []
-        for alike in lines.values():
-            of_all = [of_module(module) for siblings in alike for module in siblings.modules]
-            share = sum(one for _, one in of_all)
+        for alike in self._lines().values():
+            share, facts = _facts(alike, of_module)
             loop = self.loops.around(alike[0].stack) if share >= LEAST else None
-            if loop is None or loop["carries"] or not loop.get("of_layers"):
-                continue
-            facts = {
-                **of_all[0][0],
-                "milliseconds": sum(one["milliseconds"] for one, _ in of_all),
-                "members": len(alike[0].modules),
-                "loop": loop["header"],
-            }
-            found.append((share, facts, alike[0]))
+            if loop is not None and not loop["carries"] and loop.get("of_layers"):
+                found.append((share, {**facts, "loop": loop["header"]}, alike[0]))
         return dearest(found)
+
+    def experts(self, of_module) -> "list[tuple[dict, list]]":
+        """What is known of modules that are given the same rows at each line, and weak references to them, the dearest
+        first."""
+        found = []
+        for alike in self._lines().values():
+            alike = [siblings for siblings in alike if siblings.same_input]
+            share, facts = _facts(alike, of_module) if alike else (0.0, {})
+            if share >= LEAST:
+                references = [weakref.ref(module) for siblings in alike for module in siblings.modules]
+                found.append((share, facts, references))
+        return dearest(found)
+
+
+def _facts(alike: "list[Siblings]", of_module) -> "tuple[float, dict]":
+    """Their part of the time in modules, and what is known of all of them."""
+    of_all = [of_module(module) for siblings in alike for module in siblings.modules]
+    spent = sum(one["milliseconds"] for one, _ in of_all)
+    facts = {**of_all[0][0], "milliseconds": spent, "members": len(alike[0].modules)}
+    return sum(one for _, one in of_all), facts
 
 
 def _are_alike(siblings: Siblings) -> bool:
