@@ -18,6 +18,8 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import CodeLine, Evidence, Step
 
 from .._shared.in_python import lines_in_python, lists_read, named
+from .._shared.lines import key
+from .as_text import is_text
 from .limits import Limits
 
 _SAVED = (0.5, 0.95)
@@ -28,9 +30,11 @@ _NAMES = 3
 def metrics_in_python(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
     """At most one."""
     lists = lists_read(evidence)
+    as_text = {key(call.site) for call in lists if is_text(call.site)}
+    lists = [call for call in lists if key(call.site) not in as_text]
     if not lists:
         return None
-    lines = lines_in_python(evidence)
+    lines = [line for line in lines_in_python(evidence) if key(line.site) not in as_text]
     spent_ms = sum(line.ms_per_step for line in lines)
     if spent_ms < limits.min_python_share * step.step_ms:
         return None

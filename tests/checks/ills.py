@@ -74,6 +74,7 @@ from ill_runs.etl import (
     scattered as scattered_samples,
 )
 from ill_runs.evaluation_and_logging import (
+    as_text,
     evaluating,
     logging_loop,
     metrics_by_sample,
@@ -393,6 +394,7 @@ ILL: dict[str, Evidence] = {
     "PD20.small-evaluation-batches": small_evaluation_batches(),
     "PD20.metrics-in-each-step": metric(),
     "PD20.metrics-in-python": scored_in_python(),
+    "PD20.tensors-as-text": as_text(),
     "PD20.outputs-kept": outputs_joined(),
     "PD20.metrics-sample-by-sample": metrics_by_sample(),
     "PD20.evaluation-too-often": evaluating(),

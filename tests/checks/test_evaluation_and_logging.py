@@ -8,6 +8,7 @@ import pytest
 from ill_runs.evaluation_and_logging import (
     PRINT_LINE,
     READ_LINE,
+    as_text,
     evaluating,
     logging_loop,
     metrics_by_sample,
@@ -193,6 +194,19 @@ def test_a_metric_in_python_is_told_at_the_line_that_reads_with_the_function_tha
 )
 def test_other_python_is_not_taken_for_a_metric(changes: dict[str, Any]) -> None:
     assert is_clear(examined(scored_in_python(**changes)))
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["watched", "by their operators"])
+def test_tensors_that_are_written_out_are_told_with_all_that_their_lines_take(hot: bool) -> None:
+    finding = found(as_text(hot=hot))
+    assert (finding.id, finding.severity) == ("PD20.tensors-as-text", Severity.WARNING)
+    assert finding.location == Location("model.py", 12, "forward")
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((4.0, 5.0))
+
+
+@pytest.mark.parametrize("changes", [{"ms": 1.0}, {"part": "input_wait"}])
+def test_little_text_and_that_of_a_loader_are_left_alone(changes: dict[str, Any]) -> None:
+    assert is_clear(examined(as_text(**changes)))
 
 
 def test_tensors_that_a_loader_makes_of_lists_are_no_answer_of_pythons() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from samples import healthy, step, with_
 
 from perfdoctor.evidence.model import (
@@ -12,6 +14,7 @@ from perfdoctor.evidence.model import (
     Evidence,
     Line,
     LoggingLine,
+    Missing,
     Parts,
     Site,
     UnloadedPasses,
@@ -97,6 +100,21 @@ def scored_in_python(
         Line(COUNT_LINE, "forward", 1.0, issued_ms, issued_ms, 0.01, 0.01, 1.0),
     )
     return with_(healthy(), call_sites=calls, code_lines=lines, hot_lines=hot)
+
+
+def as_text(ms: float = 5.0, part: str = "forward", hot: bool = False) -> Evidence:
+    """Activations in f-strings of two lines; of 25 ms."""
+    lines = tuple(
+        CodeLine(Site("model.py", 10 + 2 * place, "forward"), part, False, of_it * ms, of_it)
+        for place, of_it in enumerate((0.4, 0.6))
+    )
+    calls = tuple(
+        CallSite("to_list", with_(line.site, via="torch/_tensor_str.py:_vector_str"), 6.0, 0.1, "forward")
+        for line in lines
+    )
+    issued = tuple(Line(line.site, part, 60.0, line.ms_per_step, 0.5, 0.1, 0.1, 1.0) for line in lines)
+    seen: Any = {"hot_lines": issued, "code_lines": Missing("not seen")} if hot else {"code_lines": lines}
+    return with_(healthy(), call_sites=calls, **seen)
 
 
 def written_without_cache(ms_per_step: float = 20.0, regular: bool = False) -> Evidence:
