@@ -15,7 +15,7 @@ from ..windows.equivalents import agree
 from .passes import PassMicrobenchmark, Way, tensors_in
 
 _LIVE = 0.5
-"""Of all rows, those with a gradient, at most."""
+"""Of the rows that some expert has a gradient for, those of each on average, at most: padding has none in any."""
 _OTHERS = 1e3
 """In the place of the rest, with either sign in turns."""
 
@@ -46,8 +46,9 @@ def _routed(references: list, shares: list, call, module) -> Way:
     module.eval()
     try:
         rows = _rows(run, experts)
-        shares.append(sum(one.live.numel() for one in rows) / max(1, sum(one.number for one in rows)))
-        if not rows or shares[-1] > _LIVE:
+        alive = torch.stack([one.alive for one in rows])
+        shares.append(float(alive.sum() / alive.any(0).sum().clamp(min=1)) / len(rows))
+        if shares[-1] > _LIVE:
             raise _NotRoutedError("most rows are used")
         _check(run, rows)
     finally:
@@ -99,10 +100,10 @@ class _Rows:
         self.expert = expert
         self.leading = _leading(made)
         self.number = math.prod(made.shape[: self.leading])
-        alive = torch.zeros(self.number, dtype=torch.bool)
+        self.alive = torch.zeros(self.number, dtype=torch.bool)
         if gradient is not None:
-            alive = gradient.detach().reshape(self.number, -1).ne(0).any(1)
-        self.live = alive.nonzero(as_tuple=True)[0]
+            self.alive = gradient.detach().reshape(self.number, -1).ne(0).any(1)
+        self.live = self.alive.nonzero(as_tuple=True)[0]
         self.filling = 0.0
         self.before = vars(expert).get("forward")
         self.forward = expert.forward
