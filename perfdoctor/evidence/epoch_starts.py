@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..recording.lines import BetweenWindow, CodeLine, EpochStartsWindow, SameResult
+from ..recording.lines import CodeLine, EpochStartsWindow, SameResult
 from ..recording.model import ProcessRecording
+from ..recording.repeats import BetweenWindow
 from . import windows
 from .evaluation import held
 from .model import EpochStarts, Missing, Step

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..recording.lines import CodeLine, LinesWindow, RepeatsWindow
+from ..recording.lines import CodeLine, LinesWindow
 from ..recording.model import Columns, Ints, ProcessRecording
+from ..recording.repeats import RepeatsWindow
 from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, UnloadedPasses
 from .steady import REGULAR_SHARE, Mask
 

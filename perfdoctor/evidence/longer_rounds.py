@@ -6,8 +6,9 @@ import numpy as np
 
 from ..recording.base import Site
 from ..recording.growth import GrowingContainer
-from ..recording.lines import BetweenWindow, LinesWindow
+from ..recording.lines import LinesWindow
 from ..recording.model import ProcessRecording
+from ..recording.repeats import BetweenWindow
 from .model import LongerRounds
 from .steady import Selection, awaited
 

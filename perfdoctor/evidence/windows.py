@@ -9,24 +9,21 @@ from statistics import median
 from typing import TypeVar
 
 from ..recording.kept_trace import KeptTrace
-from ..recording.lines import (
-    AsideWork,
-    DiscardedGradients,
-    Equivalent,
-    IndexUse,
-    LinesWindow,
-    PassAgain,
-    RepeatedWork,
-    RepeatsWindow,
-    SameResultsWindow,
-    SampleWork,
-    SingleDerivatives,
-    SitesWindow,
-    SubnormalNumbers,
-)
+from ..recording.lines import IndexUse, LinesWindow, SameResultsWindow, SitesWindow
 from ..recording.locks import LockWaits
 from ..recording.model import ProcessRecording
 from ..recording.operators import NO_COUNTERS, Counters, OpsWindow
+from ..recording.repeats import (
+    AsideWork,
+    DiscardedGradients,
+    Equivalent,
+    PassAgain,
+    RepeatedWork,
+    RepeatsWindow,
+    SampleWork,
+    SingleDerivatives,
+    SubnormalNumbers,
+)
 from ..recording.timings import CALLS_NOT_TRACED, NOT_TRACED, PassWays, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 

@@ -11,8 +11,8 @@ from ..evidence.compilation import compiled_late
 from ..evidence.model import Missing
 from ..evidence.stats import block_interval
 from ..evidence.trend import DRIFT, trend
-from ..recording.lines import RepeatsWindow
 from ..recording.model import ProcessRecording
+from ..recording.repeats import RepeatsWindow
 
 STEPS = 200
 SECONDS = 60.0

@@ -16,18 +16,7 @@ from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
 from .growth import Growth, Planned
-from .lines import (
-    BetweenWindow,
-    EpochStartsWindow,
-    GradientReads,
-    LateShardingSeen,
-    LinesWindow,
-    RepeatsWindow,
-    SameResultsWindow,
-    SampleWork,
-    SitesWindow,
-    SubnormalNumbers,
-)
+from .lines import EpochStartsWindow, LateShardingSeen, LinesWindow, SameResultsWindow, SitesWindow
 from .loading import (
     BatchSeen,
     IteratorEnded,
@@ -70,6 +59,7 @@ from .process import (
     TorchImport,
     TrackedRun,
 )
+from .repeats import BetweenWindow, GradientReads, RepeatsWindow, SampleWork, SubnormalNumbers
 from .settings import PLAIN_ALLOCATOR, AllocatorTiming, ReducedModel, Settings
 from .spark import SparkResources
 from .timings import FinalTimings, ProfilerTiming, RequestTiming, ThreadRound, TracingTiming, VectorExtensionTimings

@@ -239,7 +239,7 @@ class Experts:
     milliseconds: float
     """Per step, forward and backward, of all such sets at this line, under the profiler."""
     live: float
-    """Share of the rows of all that are needed."""
+    """Share of each one's rows that are needed, of those that any is needed for."""
     now_ms: float
     """Of all passes of the model, forward and backward."""
     routed_ms: float

@@ -1,87 +1,30 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
-from typing import Any
 
 import pytest
-from samples import empty, step, with_
+from examining import PARTS, RANK, STEP, check_that, examined, finding_of, finds
 
 from perfdoctor.config.rules import Rule
 from perfdoctor.config.settings import Config, Selection
-from perfdoctor.config.suppressions import MalformedComment, Suppression
-from perfdoctor.diagnosis import calibration
-from perfdoctor.diagnosis.examine import Rules, examine
+from perfdoctor.config.suppressions import Suppression
 from perfdoctor.diagnosis.findings import (
     Check,
-    Confidence,
     Diagnosis,
     Finding,
-    Fix,
-    Location,
     Measurement,
     Outcome,
     OutcomeKind,
-    Part,
-    Savings,
     Severity,
     cannot_tell,
     clear,
     found,
     not_applicable,
 )
-from perfdoctor.evidence.model import Communication, Evidence, Missing, Parts, RankTimes, RunEvidence
+from perfdoctor.evidence.model import Communication, Evidence, Missing, RankTimes
 
-PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)
-STEP = step(PARTS, irregular=4, irregular_ms=4.0)
-RANK = with_(empty(), step=STEP)
 SEEN = Measurement("seen_ms", 1.0, "ms")
-
-
-def _finding(
-    id_: str,
-    ceiling: float,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    part: Part = Part.COMPUTE,
-    line: int = 1,
-) -> Finding:
-    top = ceiling if high is None else high
-    return Finding(
-        id=id_,
-        severity=Severity.WARNING,
-        confidence=Confidence.HIGH,
-        message="it costs {cost_ms}",
-        evidence=(Measurement("cost_ms", ceiling, "ms"),),
-        fix=Fix("mend it"),
-        savings=Savings(ceiling, top if low is None else low, top, ceiling / 30.0, "by decree", part),
-        location=Location("train.py", line, "main"),
-    )
-
-
-def _check(code: str, says: Outcome | Callable[[Evidence], Outcome]) -> tuple[Check[None], None]:
-    def judge(evidence: Evidence, _: None) -> Outcome:
-        return says if isinstance(says, Outcome) else says(evidence)
-
-    return Check(code, f"name-{code}", f"title of {code}", None, judge), None
-
-
-def _finds(code: str, *findings: Finding) -> tuple[Check[None], None]:
-    return _check(code, found(*findings))
-
-
-def _examined(
-    *checks: tuple[Check[Any], Any],
-    ranks: tuple[Evidence, ...] = (RANK,),
-    config: Config | None = None,
-    comment: Suppression | MalformedComment | None = None,
-) -> Diagnosis:
-    rules = Rules(config or Config(), date(2030, 6, 15), lambda _: comment)
-    return examine(RunEvidence(ranks), checks, rules)
 
 
 def _outcome(diagnosis: Diagnosis, code: str) -> Outcome:
@@ -104,7 +47,7 @@ def test_a_check_that_raises_is_crashed_and_the_others_go_on() -> None:
     def broken(_: Evidence) -> Outcome:
         raise KeyError("{x}")
 
-    diagnosis = _examined(_check("PD03", broken), _finds("PD04", _finding("PD04.x", 3.0)))
+    diagnosis = examined(check_that("PD03", broken), finds("PD04", finding_of("PD04.x", 3.0)))
     crashed = _outcome(diagnosis, "PD03")
     assert crashed.kind is OutcomeKind.CRASHED
     assert "KeyError: '{x}'" in crashed.reason
@@ -113,7 +56,7 @@ def test_a_check_that_raises_is_crashed_and_the_others_go_on() -> None:
 
 
 def test_a_check_that_returns_no_outcome_is_crashed() -> None:
-    diagnosis = _examined(_check("PD03", lambda _: None), _check("PD04", clear("fine", SEEN)))  # type: ignore[arg-type, return-value]
+    diagnosis = examined(check_that("PD03", lambda _: None), check_that("PD04", clear("fine", SEEN)))  # type: ignore[arg-type, return-value]
     assert _outcome(diagnosis, "PD03").kind is OutcomeKind.CRASHED
     assert "NoneType" in _outcome(diagnosis, "PD03").reason
     assert _outcome(diagnosis, "PD04").kind is OutcomeKind.CLEAR
@@ -123,31 +66,31 @@ def test_a_crashed_check_is_an_integrity_error() -> None:
     def broken(_: Evidence) -> Outcome:
         raise ValueError
 
-    notes = [note for note in _examined(_check("PD03", broken)).integrity if note.code == "PD94"]
+    notes = [note for note in examined(check_that("PD03", broken)).integrity if note.code == "PD94"]
     assert [(note.name, note.severity) for note in notes] == [("check-crashed", Severity.ERROR)]
     assert "PD03 name-PD03" in notes[0].message
-    assert not [n for n in _examined(_check("PD03", not_applicable("no"))).integrity if n.code == "PD94"]
+    assert not [n for n in examined(check_that("PD03", not_applicable("no"))).integrity if n.code == "PD94"]
 
 
 def test_a_crash_on_one_rank_shows_although_others_have_findings() -> None:
     def broken_on_one(evidence: Evidence) -> Outcome:
         if evidence.rank == 1:
             raise ZeroDivisionError
-        return found(_finding("PD03.x", 1.0))
+        return found(finding_of("PD03.x", 1.0))
 
-    diagnosis = _examined(_check("PD03", broken_on_one), ranks=_ranks(30, 30))
+    diagnosis = examined(check_that("PD03", broken_on_one), ranks=_ranks(30, 30))
     assert _outcome(diagnosis, "PD03").kind is OutcomeKind.CRASHED
     assert diagnosis.ranked == ()
 
 
 @pytest.mark.parametrize("said", [clear("fine", SEEN), not_applicable("no loader"), cannot_tell("no step")])
 def test_what_a_check_says_is_kept(said: Outcome) -> None:
-    assert _outcome(_examined(_check("PD03", said)), "PD03") == said
+    assert _outcome(examined(check_that("PD03", said)), "PD03") == said
 
 
 def test_checks_stand_in_the_order_of_their_codes() -> None:
-    late, early = _finds("PD42", _finding("PD42.x", 1.0)), _check("PD03", clear("fine", SEEN))
-    assert [result.code for result in _examined(late, early).checks] == ["PD03", "PD42"]
+    late, early = finds("PD42", finding_of("PD42.x", 1.0)), check_that("PD03", clear("fine", SEEN))
+    assert [result.code for result in examined(late, early).checks] == ["PD03", "PD42"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +106,7 @@ def test_checks_stand_in_the_order_of_their_codes() -> None:
 def test_what_is_surely_worth_a_fix_alarms_and_what_may_be_is_an_opportunity(
     low: float, high: float, kind: str
 ) -> None:
-    diagnosis = _examined(_finds("PD03", _finding("PD03.x", 6.0, low, high)))
+    diagnosis = examined(finds("PD03", finding_of("PD03.x", 6.0, low, high)))
     assert [len(diagnosis.ills), len(diagnosis.opportunities)] == [kind == "ill", kind == "opportunity"]
     assert (diagnosis.checks[0].outcome.kind is OutcomeKind.CLEAR) == (not kind)
 
@@ -182,13 +125,13 @@ def test_what_is_surely_worth_a_fix_alarms_and_what_may_be_is_an_opportunity(
 def test_where_nothing_is_wrong_the_lower_part_of_the_gain_must_be_worth_it(
     low: float, high: float, told: bool
 ) -> None:
-    note = replace(_finding("PD02.x", 6.0, low, high), severity=Severity.NOTE)
-    assert len(_examined(_finds("PD02", note)).opportunities) == told
+    note = replace(finding_of("PD02.x", 6.0, low, high), severity=Severity.NOTE)
+    assert len(examined(finds("PD02", note)).opportunities) == told
 
 
 def test_a_note_comes_last_however_much_it_promises() -> None:
-    note = replace(_finding("PD05.x", 9.0), severity=Severity.NOTE)
-    diagnosis = _examined(_finds("PD05", note), _finds("PD03", _finding("PD03.x", 2.0), _finding("PD03.y", 3.0)))
+    note = replace(finding_of("PD05.x", 9.0), severity=Severity.NOTE)
+    diagnosis = examined(finds("PD05", note), finds("PD03", finding_of("PD03.x", 2.0), finding_of("PD03.y", 3.0)))
     assert [finding.id for finding in diagnosis.ranked] == ["PD03.y", "PD03.x", "PD05.x"]
 
 
@@ -204,15 +147,15 @@ def test_checks_that_are_not_selected_are_left_out() -> None:
         ran.append("PD05")
         return clear("fine", SEEN)
 
-    diagnosis = _examined(_check("PD03", clear("fine", SEEN)), _check("PD05", noticed), config=config)
+    diagnosis = examined(check_that("PD03", clear("fine", SEEN)), check_that("PD05", noticed), config=config)
     assert [result.code for result in diagnosis.checks] == ["PD03"]
     assert ran == []
 
 
 def test_a_suppressed_finding_is_kept_apart_with_its_reason_and_saves_nothing() -> None:
     config = Config(suppressions=(Suppression("PD03.x", "known", origin="suppress[1]"),))
-    check = _finds("PD03", _finding("PD03.x", 4.0), _finding("PD03.y", 2.0))
-    diagnosis = _examined(check, config=config)
+    check = finds("PD03", finding_of("PD03.x", 4.0), finding_of("PD03.y", 2.0))
+    diagnosis = examined(check, config=config)
     result = next(r for r in diagnosis.checks if r.code == "PD03")
     assert [(s.finding.id, s.reason) for s in result.suppressed] == [("PD03.x", "known")]
     assert [finding.id for finding in diagnosis.ranked] == ["PD03.y"]
@@ -221,7 +164,7 @@ def test_a_suppressed_finding_is_kept_apart_with_its_reason_and_saves_nothing() 
 
 
 def test_a_check_with_all_findings_suppressed_is_clear_and_says_why() -> None:
-    diagnosis = _examined(_finds("PD03", _finding("PD03.x", 4.0)), comment=Suppression("PD03", "as planned"))
+    diagnosis = examined(finds("PD03", finding_of("PD03.x", 4.0)), comment=Suppression("PD03", "as planned"))
     outcome = _outcome(diagnosis, "PD03")
     assert outcome.kind is OutcomeKind.CLEAR
     assert "suppressed" in outcome.reason
@@ -230,7 +173,7 @@ def test_a_check_with_all_findings_suppressed_is_clear_and_says_why() -> None:
 
 def test_the_level_of_a_rule_replaces_the_measured_one() -> None:
     config = Config(rules=(Rule("PD03", level="error"),))
-    (finding,) = _examined(_finds("PD03", _finding("PD03.x", 4.0)), config=config).ranked
+    (finding,) = examined(finds("PD03", finding_of("PD03.x", 4.0)), config=config).ranked
     assert finding.severity is Severity.ERROR
 
 
@@ -239,7 +182,7 @@ def test_a_check_gets_its_limits() -> None:
         return clear("fine", Measurement("limit", limits, "count"))
 
     check = Check("PD03", "etl", "loading", 1.0, judge)
-    assert _outcome(_examined((check, 7.0)), "PD03").measurements[0].value == 7.0
+    assert _outcome(examined((check, 7.0)), "PD03").measurements[0].value == 7.0
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -257,17 +200,17 @@ def test_a_check_gets_its_limits() -> None:
 )
 def test_a_finding_says_which_ranks_have_it(ill: set[int], total: int, note: str) -> None:
     def some(evidence: Evidence) -> Outcome:
-        return found(_finding("PD03.x", 3.0)) if evidence.rank in ill else clear("fine", SEEN)
+        return found(finding_of("PD03.x", 3.0)) if evidence.rank in ill else clear("fine", SEEN)
 
-    (finding,) = _examined(_check("PD03", some), ranks=_ranks(*[30.0] * total)).ranked
+    (finding,) = examined(check_that("PD03", some), ranks=_ranks(*[30.0] * total)).ranked
     assert finding.rank_note == note
 
 
 def test_the_costliest_rank_speaks_for_all() -> None:
     def growing(evidence: Evidence) -> Outcome:
-        return found(_finding("PD03.x", 1.0 + evidence.rank))
+        return found(finding_of("PD03.x", 1.0 + evidence.rank))
 
-    (finding,) = _examined(_check("PD03", growing), ranks=_ranks(30, 30, 30)).ranked
+    (finding,) = examined(check_that("PD03", growing), ranks=_ranks(30, 30, 30)).ranked
     assert finding.savings.ceiling_ms == 3.0
 
 
@@ -284,9 +227,9 @@ def _waiting(*wait_ms: float) -> tuple[Evidence, ...]:
 
 def test_the_rank_that_the_others_wait_for_is_judged_and_speaks() -> None:
     def growing(evidence: Evidence) -> Outcome:
-        return found(_finding("PD03.x", 9.0 - evidence.rank))
+        return found(finding_of("PD03.x", 9.0 - evidence.rank))
 
-    diagnosis = _examined(_check("PD03", growing), ranks=_waiting(9.0, 1.0))
+    diagnosis = examined(check_that("PD03", growing), ranks=_waiting(9.0, 1.0))
     assert diagnosis.evidence.rank == 1
     assert [finding.savings.ceiling_ms for finding in diagnosis.ranked] == [8.0]
 
@@ -294,9 +237,9 @@ def test_the_rank_that_the_others_wait_for_is_judged_and_speaks() -> None:
 @pytest.mark.parametrize(("costs", "left"), [(6.0, []), (8.0, []), (12.0, [4.0])])
 def test_what_a_rank_loses_while_it_would_only_wait_costs_the_job_nothing(costs: float, left: list[float]) -> None:
     def on_the_other(evidence: Evidence) -> Outcome:
-        return found(_finding("PD03.x", costs)) if evidence.rank == 0 else clear("fine", SEEN)
+        return found(finding_of("PD03.x", costs)) if evidence.rank == 0 else clear("fine", SEEN)
 
-    diagnosis = _examined(_check("PD03", on_the_other), ranks=_waiting(9.0, 1.0))
+    diagnosis = examined(check_that("PD03", on_the_other), ranks=_waiting(9.0, 1.0))
     assert [finding.savings.high_ms for finding in diagnosis.ranked] == [pytest.approx(ms) for ms in left]
     assert [finding.savings.claimed for finding in diagnosis.ranked] == [0.0] * len(left)
     assert left or diagnosis.checks[0].outcome.kind is OutcomeKind.CLEAR
@@ -306,22 +249,22 @@ def test_without_findings_the_slowest_rank_speaks() -> None:
     def named(evidence: Evidence) -> Outcome:
         return clear("rank {rank}", Measurement("rank", evidence.rank, "count"))
 
-    diagnosis = _examined(_check("PD03", named), ranks=_ranks(30, 50, 40))
+    diagnosis = examined(check_that("PD03", named), ranks=_ranks(30, 50, 40))
     assert diagnosis.evidence.rank == 1
     assert _outcome(diagnosis, "PD03").measurements[0].value == 1
 
 
 def test_two_lines_of_one_function_stay_two_findings() -> None:
-    check = _finds("PD04", _finding("PD04.x", 3.0, line=10), _finding("PD04.x", 2.0, line=20))
+    check = finds("PD04", finding_of("PD04.x", 3.0, line=10), finding_of("PD04.x", 2.0, line=20))
     for ranks, note in ((_ranks(30), ""), (_ranks(30, 30), "all ranks")):
-        diagnosis = _examined(check, ranks=ranks)
+        diagnosis = examined(check, ranks=ranks)
         assert [f.location.line for f in diagnosis.ranked if f.location] == [10, 20]
         assert {f.rank_note for f in diagnosis.ranked} == {note}
 
 
 def test_a_run_without_a_step_is_judged_without_billing() -> None:
     nobody = dataclasses.replace(RANK, step=Missing("no step was seen"))
-    diagnosis = _examined(_check("PD03", cannot_tell("no step")), ranks=(nobody,))
+    diagnosis = examined(check_that("PD03", cannot_tell("no step")), ranks=(nobody,))
     assert diagnosis.combined is None
     assert diagnosis.ranked == ()
     assert "PD90" in [note.code for note in diagnosis.integrity]
@@ -331,135 +274,9 @@ def test_a_run_without_a_step_is_judged_without_billing() -> None:
 # Ranking and billing
 
 
-def test_findings_are_ranked_by_the_middle_of_what_they_save() -> None:
-    diagnosis = _examined(
-        _finds("PD03", _finding("PD03.sure", 3.0, low=2.5)),
-        _finds("PD04", _finding("PD04.vague", 4.0, low=0.0)),
-        _finds("PD07", _finding("PD07.large", 7.0, low=5.0)),
-    )
-    assert [finding.id for finding in diagnosis.ranked] == ["PD07.large", "PD03.sure", "PD04.vague"]
-
-
-def test_what_costs_the_same_is_ranked_by_name() -> None:
-    findings = [_finding(f"PD03.{name}", 2.0) for name in "cab"]
-    assert [f.id for f in _examined(_finds("PD03", *findings)).ranked] == ["PD03.a", "PD03.b", "PD03.c"]
-
-
-POOLS = [
-    (Part.INPUT_WAIT, Part.INPUT_WAIT, 10.0),
-    (Part.GC, Part.GC, 5.0),
-    (Part.COMPUTE, Part.OTHER, 15.0),
-    (Part.EPOCH, Part.EPOCH, 4.0),
-]
-
-
-@pytest.mark.parametrize(("part", "other", "pool_ms"), POOLS)
-def test_no_millisecond_is_billed_twice(part: Part, other: Part, pool_ms: float) -> None:
-    first = _finding("PD03.first", 0.8 * pool_ms, part=part)
-    second = _finding("PD04.second", 0.6 * pool_ms, low=0.45 * pool_ms, part=other)
-    diagnosis = _examined(_finds("PD03", first), _finds("PD04", second))
-    billed = {finding.id: finding.savings for finding in diagnosis.ranked}
-    assert billed["PD03.first"] == first.savings  # the larger saving is billed first, and whole
-    assert sum(saved.ceiling_ms for saved in billed.values()) == pytest.approx(pool_ms)
-    cut = billed["PD04.second"]
-    assert cut.low_ms == pytest.approx(0.15 * pool_ms)
-    assert cut.share == pytest.approx(cut.ceiling_ms / 30.0)
-    assert cut.claimed == pytest.approx(2 / 3) and billed["PD03.first"].claimed == 0
-
-
-def test_pools_do_not_touch_each_other() -> None:
-    findings = [_finding(f"PD03.{part.value}", ms, part=part) for part, _, ms in POOLS]
-    diagnosis = _examined(_finds("PD03", *findings))
-    assert {f.id: f.savings.ceiling_ms for f in diagnosis.ranked} == {f.id: f.savings.ceiling_ms for f in findings}
-
-
-def test_what_causes_a_wait_may_cost_the_rest_of_the_step_too() -> None:
-    """Ten milliseconds of it are the wait, six come from the rest; its lower end is not scaled for that."""
-    spilling = _finding("PD03.spilling", 16.0, low=9.0, part=Part.INPUT_WAIT)
-    computing = _finding("PD07.computing", 11.0, part=Part.COMPUTE)
-    billed = {f.id: f.savings for f in _examined(_finds("PD03", spilling), _finds("PD07", computing)).ranked}
-    assert billed["PD03.spilling"] == spilling.savings
-    assert billed["PD07.computing"].ceiling_ms == pytest.approx(15.0 - 6.0)
-    whole = _examined(_finds("PD07", _finding("PD07.all", 20.0, low=9.0))).ranked[0].savings
-    assert (whole.low_ms, whole.high_ms, whole.ceiling_ms) == (9.0, 15.0, 15.0)  # no more than there is
-
-
-def test_how_far_a_prediction_may_be_off_is_billed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_known", lambda: calibration.Known({"PD03": [(1.0, 3.0)] * 40}))
-    waits = _finding("PD03.waits", 10.0, part=Part.INPUT_WAIT)
-    computing = _finding("PD07.computing", 15.0, low=12.0, part=Part.COMPUTE)
-    told = {f.id: f.savings for f in _examined(_finds("PD03", waits), _finds("PD07", computing)).ranked}
-    assert told["PD03.waits"].predicted_ms == (10.0, 10.0) and told["PD03.waits"].high_ms > 10.0
-    assert told["PD07.computing"].claimed == 0 and told["PD07.computing"].low_ms == pytest.approx(12.0)
-
-
-def test_all_together_never_exceeds_the_step_and_its_epochs() -> None:
-    greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
-    diagnosis = _examined(*(_finds(f.id[:4], f) for f in greedy))
-    assert sum(f.savings.ceiling_ms for f in diagnosis.ranked) == pytest.approx(30.0 + STEP.irregular_ms)
-    for finding in diagnosis.ranked:
-        saved = finding.savings
-        assert 0 <= saved.low_ms <= saved.high_ms <= saved.ceiling_ms
-
-
-def test_fixes_in_one_pool_together_save_less_than_their_sum() -> None:
-    check = _finds("PD03", _finding("PD03.a", 6.0), _finding("PD03.b", 6.0, line=2))
-    combined = _examined(check).combined
-    assert combined is not None
-    assert combined.high_ms == pytest.approx(15.0 * (1 - (1 - 6 / 15) ** 2))
-    assert combined.high_ms < 12.0
-
-
-def test_fixes_in_two_pools_add_up_and_their_errors_are_independent() -> None:
-    a, b = _finding("PD03.a", 6.0, low=3.0), _finding("PD03.b", 4.0, low=2.0, part=Part.GC)
-    combined = _examined(_finds("PD03", a, b)).combined
-    assert combined is not None
-    assert (combined.low_ms + combined.high_ms) / 2 == pytest.approx(4.5 + 3.0)
-    assert (combined.high_ms - combined.low_ms) / 2 == pytest.approx(math.hypot(1.5, 1.0))
-    assert combined.step_ms == 30.0
-
-
-def test_what_epochs_save_is_taken_off_the_step_with_its_epochs() -> None:
-    at_starts = _finding("PD03.a", 4.0, part=Part.EPOCH)
-    combined = _examined(_finds("PD03", at_starts)).combined
-    assert combined is not None
-    assert (combined.high_ms, combined.step_ms) == (4.0, 30.0 + STEP.irregular_ms)
-    assert at_starts.savings.of(STEP) == combined.step_ms
-
-
-def _loading(lanes: int) -> Finding:
-    """A wait of 10 ms that workers would hide behind the other 20."""
-    finding = _finding("PD03.a", 10.0, part=Part.INPUT_WAIT)
-    return dataclasses.replace(finding, savings=dataclasses.replace(finding.savings, lanes=lanes))
-
-
-@pytest.mark.parametrize(
-    ("lanes", "compute_ms", "together_ms"),
-    [
-        (1, 5.0, 15.0),  # 15 ms of training still hide the 10 ms that one worker takes
-        (1, 13.0, 20.0),  # 7 ms of training do not: 3 ms are waited for again
-        (2, 13.0, 23.0),  # two workers need 5
-        (0, 13.0, 23.0),  # the wait is gone, not hidden
-    ],
-)
-def test_what_runs_beside_the_step_needs_enough_of_it_left(lanes: int, compute_ms: float, together_ms: float) -> None:
-    checks = (_finds("PD03", _loading(lanes)), _finds("PD07", _finding("PD07.b", compute_ms)))
-    combined = _examined(*checks).combined
-    assert combined is not None
-    assert combined.high_ms == pytest.approx(together_ms)
-    assert combined.low_ms <= combined.high_ms
-
-
-def test_everything_together_saves_no_more_than_the_step() -> None:
-    greedy = [_finding(f"PD{n:02d}.all", 30.0, part=part) for n, part in enumerate((*Part, *Part), start=20)]
-    combined = _examined(*(_finds(f.id[:4], f) for f in greedy)).combined
-    assert combined is not None
-    assert combined.low_ms <= combined.high_ms <= combined.step_ms == 30.0 + STEP.irregular_ms
-
-
 def test_examining_twice_gives_the_same() -> None:
-    check = _finds("PD03", _finding("PD03.a", 20.0), _finding("PD03.b", 6.0, line=2))
-    assert _examined(check, ranks=_ranks(30, 40)) == _examined(check, ranks=_ranks(30, 40))
+    check = finds("PD03", finding_of("PD03.a", 20.0), finding_of("PD03.b", 6.0, line=2))
+    assert examined(check, ranks=_ranks(30, 40)) == examined(check, ranks=_ranks(30, 40))
 
 
 @pytest.mark.parametrize(
@@ -469,9 +286,9 @@ def test_a_cause_is_billed_before_a_fix_that_helps_against_anything(
     cause_ms: float, left_ms: float, severity: Severity
 ) -> None:
     """A larger batch also makes a gradient cheaper that should not be as large as it is."""
-    larger_batch = _finding("PD05.batch-too-small", 14.0)
+    larger_batch = finding_of("PD05.batch-too-small", 14.0)
     larger_batch = replace(larger_batch, savings=replace(larger_batch.savings, general=True))
-    diagnosis = _examined(_finds("PD05", larger_batch), _finds("PD09", _finding("PD09.layer", cause_ms)))
+    diagnosis = examined(finds("PD05", larger_batch), finds("PD09", finding_of("PD09.layer", cause_ms)))
     billed = {finding.id: finding for finding in diagnosis.ranked}
     assert billed["PD09.layer"].savings.ceiling_ms == cause_ms
     assert billed["PD05.batch-too-small"].savings.ceiling_ms == pytest.approx(left_ms)
@@ -480,10 +297,10 @@ def test_a_cause_is_billed_before_a_fix_that_helps_against_anything(
 
 def test_a_cause_that_is_a_note_makes_no_note_of_an_alarm() -> None:
     """Else nothing would be alarmed about, however much could be saved."""
-    larger_batch = _finding("PD05.batch-too-small", 14.0)
+    larger_batch = finding_of("PD05.batch-too-small", 14.0)
     larger_batch = replace(larger_batch, savings=replace(larger_batch.savings, general=True))
-    update = replace(_finding("PD10.slow-update", 9.0), severity=Severity.NOTE)
-    billed = {f.id: f for f in _examined(_finds("PD05", larger_batch), _finds("PD10", update)).ranked}
+    update = replace(finding_of("PD10.slow-update", 9.0), severity=Severity.NOTE)
+    billed = {f.id: f for f in examined(finds("PD05", larger_batch), finds("PD10", update)).ranked}
     assert billed["PD05.batch-too-small"].savings.ceiling_ms == 14.0
     assert billed["PD05.batch-too-small"].severity is Severity.WARNING
 
@@ -491,28 +308,28 @@ def test_a_cause_that_is_a_note_makes_no_note_of_an_alarm() -> None:
 @pytest.mark.parametrize(("loop_ms", "severity"), [(14.0, Severity.NOTE), (9.0, Severity.WARNING)])
 def test_growth_is_billed_before_what_lies_where_it_grew(loop_ms: float, severity: Severity) -> None:
     """A list that is gone through in every step makes a loop over it look dear by itself."""
-    grown = _finding("PD15.growing-container", 10.0)
+    grown = finding_of("PD15.growing-container", 10.0)
     grown = replace(grown, savings=replace(grown.savings, first=True))
-    step = replace(_finding("PD10.loop", loop_ms), severity=Severity.WARNING)
-    billed = {f.id: f for f in _examined(_finds("PD15", grown), _finds("PD10", step)).ranked}
+    step = replace(finding_of("PD10.loop", loop_ms), severity=Severity.WARNING)
+    billed = {f.id: f for f in examined(finds("PD15", grown), finds("PD10", step)).ranked}
     assert billed["PD15.growing-container"].savings.ceiling_ms == 10.0
     assert billed["PD10.loop"].savings.claimed > 0 and billed["PD10.loop"].severity is severity
 
 
 def _opportunity(id: str, ms: float) -> Finding:
-    return replace(_finding(id, ms), severity=Severity.NOTE)
+    return replace(finding_of(id, ms), severity=Severity.NOTE)
 
 
 def test_opportunities_are_other_ways_to_the_same_time() -> None:
     """Each is told as it would be measured when tried alone."""
-    found = _examined(_finds("PD05", _opportunity("PD05.a", 12.0)), _finds("PD08", _opportunity("PD08.b", 9.0)))
+    found = examined(finds("PD05", _opportunity("PD05.a", 12.0)), finds("PD08", _opportunity("PD08.b", 9.0)))
     assert [(one.id, one.savings.ceiling_ms) for one in found.opportunities] == [("PD05.a", 12.0), ("PD08.b", 9.0)]
 
 
 @pytest.mark.parametrize(("ill_ms", "left_ms"), [(10.0, 5.0), (14.0, 0.0)])
 def test_opportunities_act_on_what_ills_leave(ill_ms: float, left_ms: float) -> None:
     """And are not told where that is nothing worth a reader's time."""
-    found = _examined(_finds("PD08", _opportunity("PD08.b", 9.0)), _finds("PD10", _finding("PD10.ill", ill_ms)))
+    found = examined(finds("PD08", _opportunity("PD08.b", 9.0)), finds("PD10", finding_of("PD10.ill", ill_ms)))
     assert [one.savings.ceiling_ms for one in found.opportunities] == [pytest.approx(ms) for ms in (left_ms,) if ms]
     if not left_ms:
         assert "beside the ills" in _outcome(found, "PD08").reason
@@ -520,14 +337,14 @@ def test_opportunities_act_on_what_ills_leave(ill_ms: float, left_ms: float) -> 
 
 @pytest.mark.parametrize(("ill_ms", "told"), [(10.0, True), (20.0, False)])
 def test_an_opportunity_without_a_number_stays_while_ills_leave_anything(ill_ms: float, told: bool) -> None:
-    unknown = replace(_finding("PD18.breaks", 15.0, 0.0, 0.0), severity=Severity.NOTE)
-    found = _examined(_finds("PD18", unknown), _finds("PD10", _finding("PD10.ill", ill_ms)))
+    unknown = replace(finding_of("PD18.breaks", 15.0, 0.0, 0.0), severity=Severity.NOTE)
+    found = examined(finds("PD18", unknown), finds("PD10", finding_of("PD10.ill", ill_ms)))
     assert bool(found.opportunities) is told
 
 
 def test_a_cause_of_which_little_is_left_keeps_its_severity() -> None:
     """It is a cause all the same: only a fix that helps against anything becomes a note."""
-    larger, smaller = _finding("PD08.larger", 14.0), _finding("PD09.smaller", 13.0)
-    billed = {f.id: f for f in _examined(_finds("PD08", larger), _finds("PD09", smaller)).ranked}
+    larger, smaller = finding_of("PD08.larger", 14.0), finding_of("PD09.smaller", 13.0)
+    billed = {f.id: f for f in examined(finds("PD08", larger), finds("PD09", smaller)).ranked}
     assert billed["PD09.smaller"].savings.ceiling_ms == pytest.approx(1.0)
     assert billed["PD09.smaller"].severity is smaller.severity is Severity.WARNING

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from dividing import missing, ms_of, rest
 from ill_runs.dtype import slow_type
 from ill_runs.etl import collecting_workers, fetch, waiting, waiting_for_each
 from ill_runs.omp_threads import pinned_workers, timed_threads
@@ -15,7 +16,6 @@ from samples import LOADER, healthy, on_gpu, step, with_
 from perfdoctor.evidence.causes import (
     Ledger,
     Signs,
-    compute,
     in_step,
     input_wait,
     lack_of_cpu,
@@ -23,7 +23,7 @@ from perfdoctor.evidence.causes import (
     thread_gain,
     type_cost,
 )
-from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Compute, Evidence, InputWait, Lack, Missing, Parts, Share
+from perfdoctor.evidence.model import WITHOUT_CPU, Cause, Evidence, InputWait, Lack, Missing, Parts
 from perfdoctor.recording.timings import PassWays
 
 GONE = Missing("it was not seen")
@@ -33,17 +33,8 @@ STARVED = fetch((25.0, 8.0), (0.0, 0.0), run_delay_ms=17.0)
 def _wait(evidence: Evidence) -> InputWait:
     found = input_wait(evidence)
     assert not isinstance(found, Missing), found
-    assert sum(_ms(share) for share in found.shares) == pytest.approx(found.wait_ms)
-    assert all(_ms(share) >= 0 for share in found.shares)
-    return found
-
-
-def _rest(evidence: Evidence, received_ms: float = 0.0) -> Compute:
-    """Where receiving a batch takes so long."""
-    found = compute(with_(evidence, loader__transport_ms=received_ms))
-    assert not isinstance(found, Missing), found
-    assert sum(_ms(share) for share in found.shares) == pytest.approx(found.whole_ms)
-    assert all(_ms(share) >= 0 for share in (*found.shares, *found.savable))
+    assert sum(ms_of(share) for share in found.shares) == pytest.approx(found.wait_ms)
+    assert all(ms_of(share) >= 0 for share in found.shares)
     return found
 
 
@@ -51,14 +42,6 @@ def _lack(evidence: Evidence, signs: Signs | None = None) -> Lack:
     found = lack_of_cpu(evidence, signs or Signs())
     assert not isinstance(found, Missing)
     return found
-
-
-def _ms(share: Share) -> float:
-    return 0.0 if isinstance(share.ms, Missing) else share.ms
-
-
-def _missing(shares: tuple[Share, ...]) -> set[Cause]:
-    return {share.cause for share in shares if isinstance(share.ms, Missing)}
 
 
 def _busy_machine(evidence: Evidence, **changes: Any) -> Evidence:
@@ -174,7 +157,7 @@ def test_a_collection_is_no_part_of_the_wait_that_it_interrupts() -> None:
     """It is in `Parts.gc`: the wait that is left is what the making explains."""
     collecting = with_(healthy(), step=step(Parts(forward=5.0, gc=135.0)))
     assert _wait(collecting).wait_ms == 0
-    assert _rest(collecting).ms(Cause.GC) == pytest.approx(135.0)
+    assert rest(collecting).ms(Cause.GC) == pytest.approx(135.0)
 
 
 def test_collections_in_workers_are_a_part_of_the_making_of_their_own() -> None:
@@ -211,7 +194,7 @@ def test_a_making_that_was_not_timed_leaves_the_wait_unexplained() -> None:
     found = _wait(waiting(20.0, GONE))
     assert found.blamed is Cause.UNEXPLAINED
     assert found.ms(Cause.UNEXPLAINED) == pytest.approx(20.0)
-    assert {Cause.TRANSFORM, Cause.STORAGE, Cause.COLLATE, Cause.HANDOVER} == _missing(found.shares)
+    assert {Cause.TRANSFORM, Cause.STORAGE, Cause.COLLATE, Cause.HANDOVER} == missing(found.shares)
 
 
 def test_without_the_monitor_nobody_is_blamed_for_taking_the_cpu() -> None:
@@ -233,7 +216,7 @@ def _waits(evidence: Evidence) -> tuple[InputWait, ...]:
     found, whole = loader_waits(evidence), _wait(evidence)
     assert not isinstance(found, Missing)
     for one in found:
-        assert sum(_ms(share) for share in one.shares) == pytest.approx(one.wait_ms)
+        assert sum(ms_of(share) for share in one.shares) == pytest.approx(one.wait_ms)
     assert sum(one.wait_ms for one in found) == pytest.approx(whole.wait_ms)
     return found
 
@@ -365,99 +348,6 @@ def test_bound_workers_of_one_cpu_are_told_from_a_neighbour() -> None:
 # The rest of the step
 
 
-@pytest.mark.parametrize(
-    ("evidence", "cause", "ms"),
-    [
-        (healthy(), Cause.RUNNING, 24.7 - 0.1 - 0.02),
-        (crowded(8.0, step__cpu_ms=15.0), Cause.NEIGHBOURS, 8.0),
-        (crowded(8.0, others=0.2, step__cpu_ms=15.0), Cause.OWN_THREADS, 8.0),
-        (throttled(delay_ms=0.0, host__throttled_time_share=2.0, step__cpu_ms=10.0), Cause.QUOTA, 12.5),
-        (with_(healthy(), step__cpu_ms=14.7), Cause.BLOCKED, 24.7 - 0.25 - 14.7),
-        (with_(healthy(), memory__minor_faults=20_000.0, memory__system_cpu_ms=9.0), Cause.PAGE_FAULTS, 9.0),
-        (with_(healthy(), memory__minor_faults=8_000.0, memory__system_cpu_ms=9.0), Cause.PAGE_FAULTS, 4.0),
-        (with_(healthy(), step=step(Parts(forward=8.0, gc=2.0))), Cause.GC, 2.0),
-    ],
-)
-def test_slow_compute_is_divided_by_what_the_thread_did(evidence: Evidence, cause: Cause, ms: float) -> None:
-    assert _rest(evidence).ms(cause) == pytest.approx(ms)
-
-
-def test_the_making_of_batches_in_the_training_thread_is_not_compute() -> None:
-    """Of 45 ms of CPU time and 6 ms of delay, making batches has 25 and 4."""
-    made = waiting(30.0, fetch((29.0, 25.0), (0.0, 0.0), run_delay_ms=4.0), train_ms=22.0, num_workers=0)
-    found = _rest(with_(made, step__cpu_ms=45.0, step__run_delay_ms=6.0))
-    assert found.whole_ms == pytest.approx(22.0)
-    assert found.ms(Cause.RUNNING) == pytest.approx(20.0)
-    assert found.ms(*WITHOUT_CPU) == pytest.approx(2.0)
-
-
-def test_delay_that_making_batches_had_is_not_that_of_compute() -> None:
-    made = waiting(30.0, fetch((29.0, 25.0), (0.0, 0.0), run_delay_ms=4.0), train_ms=22.0, num_workers=0)
-    found = _rest(with_(made, step__cpu_ms=40.0, step__run_delay_ms=6.0))
-    assert (found.ms(*WITHOUT_CPU), found.ms(Cause.BLOCKED)) == (pytest.approx(2.0), pytest.approx(5.0))
-    found = _rest(with_(made, step__cpu_ms=40.0, step__run_delay_ms=3.0))
-    assert (found.ms(*WITHOUT_CPU), found.ms(Cause.BLOCKED)) == (pytest.approx(0.0), pytest.approx(7.0))
-
-
-def test_page_faults_take_no_more_than_the_thread_was_on_a_cpu() -> None:
-    """The kernel's time is that of all threads."""
-    found = _rest(with_(healthy(), memory__minor_faults=20_000.0, memory__system_cpu_ms=9.0, step__cpu_ms=5.0))
-    assert found.ms(Cause.PAGE_FAULTS) == pytest.approx(4.9)
-
-
-def test_without_run_delay_time_off_the_cpu_stays_unexplained() -> None:
-    found = _rest(with_(healthy(), step__run_delay_ms=GONE, step__cpu_ms=14.7))
-    assert {Cause.NO_CPU, Cause.BLOCKED} <= _missing(found.shares)
-    # 0.1 ms of the CPU time went into collections.
-    assert found.ms(Cause.RUNNING, Cause.PAGE_FAULTS) == pytest.approx(14.6)
-    assert found.ms(Cause.UNEXPLAINED) == pytest.approx(24.7 - 14.7)
-
-
-def test_a_group_that_was_stopped_needs_no_run_delay_to_be_seen() -> None:
-    """Two of four CPUs' time for 25 ms."""
-    stopped = throttled(host__throttled_time_share=2.0, step__run_delay_ms=GONE, step__cpu_ms=10.0)
-    found = _rest(stopped)
-    assert found.ms(Cause.QUOTA) == pytest.approx(12.5)
-    assert Cause.NO_CPU in _missing(found.shares)
-    with_delay = _rest(with_(stopped, step__run_delay_ms=4.0, host__job_run_delay_share=0.0))
-    assert with_delay.ms(Cause.QUOTA) == pytest.approx(12.5)
-
-
-def test_delay_has_only_the_room_that_cpu_time_leaves() -> None:
-    """It is counted over all steps, with hiccups and late awakenings from the wait: 20 ms of it leave 14.9 running."""
-    found = _rest(crowded(20.0, step__cpu_ms=15.0))
-    assert found.ms(Cause.RUNNING, Cause.PAGE_FAULTS) == pytest.approx(14.9)
-    assert found.ms(Cause.NEIGHBOURS) == pytest.approx(24.7 - 15.0)
-
-
-def test_cpu_time_that_receiving_batches_may_have_had_is_unexplained() -> None:
-    """Receiving is timed by the clock alone: of 18 ms on the CPU it may have had 5."""
-    evidence = with_(crowded(1.0), step=step(Parts(input_wait=10.0, forward=20.0), cpu_ms=18.0, run_delay_ms=1.0))
-    found = _rest(evidence, received_ms=5.0)
-    assert found.ms(Cause.RUNNING, Cause.PAGE_FAULTS) == pytest.approx(13.0)
-    assert found.ms(Cause.UNEXPLAINED) == pytest.approx(5.0)
-    assert found.ms(Cause.BLOCKED) == pytest.approx(20.0 - 18.0 - found.ms(*WITHOUT_CPU))
-    assert found.ms(*WITHOUT_CPU) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("changes", [{"memory": GONE}, {"machine__page_fault_ns": None}])
-def test_page_faults_without_a_timing_stay_in_the_cpu_time(changes: dict[str, Any]) -> None:
-    found = _rest(with_(healthy(), **changes))
-    assert Cause.PAGE_FAULTS in _missing(found.shares)
-    assert found.ms(Cause.RUNNING) == pytest.approx(24.7 - 0.1)
-
-
-def test_without_a_monitor_the_lack_has_no_owner() -> None:
-    assert _rest(with_(crowded(8.0), host=GONE, step__cpu_ms=15.0)).ms(Cause.NO_CPU) == pytest.approx(8.0)
-
-
-def test_without_a_step_there_is_nothing_to_divide() -> None:
-    evidence = with_(healthy(), step=GONE)
-    assert compute(evidence) == GONE
-    assert lack_of_cpu(evidence) == GONE
-    assert thread_gain(evidence) == GONE
-
-
 PASSES = PassWays(10.0, (("threads=1", 20.0),))
 """Of which two threads are the better; of the operators one is."""
 
@@ -489,35 +379,35 @@ def test_whole_passes_tell_the_threads_where_nothing_else_had_a_cpu(changes: dic
     ],
 )
 def test_timings_say_which_setting_would_save_it(evidence: Evidence, cause: Cause) -> None:
-    found = _rest(evidence)
-    saved = {share.cause: _ms(share) for share in found.savable}
+    found = rest(evidence)
+    saved = {share.cause: ms_of(share) for share in found.savable}
     assert saved.pop(cause) > 5.0
     assert sum(saved.values()) == pytest.approx(0.0)
 
 
 def test_settings_that_would_save_the_same_time_share_it() -> None:
     """Half by threads; of the other half what types save of the whole."""
-    alone = _rest(slow_type("float64"))
-    both = _rest(
+    alone = rest(slow_type("float64"))
+    both = rest(
         with_(
             slow_type("float64"),
             ops__thread_timings=timed_threads(2, {1: 5.0, 2: 10.0}).ops.thread_timings,
             threads__intra_op=2,
         )
     )  # type: ignore[union-attr]
-    of_types = {share.cause: _ms(share) for share in alone.savable}[Cause.TYPES]
-    saved = {share.cause: _ms(share) for share in both.savable}
+    of_types = {share.cause: ms_of(share) for share in alone.savable}[Cause.TYPES]
+    saved = {share.cause: ms_of(share) for share in both.savable}
     assert saved[Cause.THREADS] == pytest.approx(24.6 / 2)
     assert saved[Cause.TYPES] == pytest.approx(of_types / 2)
 
 
 def test_on_a_device_the_timings_of_types_on_the_host_say_nothing() -> None:
-    assert Cause.TYPES in _missing(_rest(on_gpu(slow_type("float64"))).savable)
+    assert Cause.TYPES in missing(rest(on_gpu(slow_type("float64"))).savable)
 
 
 def test_without_the_operator_window_nothing_is_timed() -> None:
-    found = _rest(with_(healthy(), ops=GONE))
-    assert _missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_EXTENSIONS}
+    found = rest(with_(healthy(), ops=GONE))
+    assert missing(found.savable) == {Cause.THREADS, Cause.TYPES, Cause.VECTOR_EXTENSIONS}
 
 
 def test_half_types_without_a_timing_are_not_said_to_gain() -> None:

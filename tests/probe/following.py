@@ -11,6 +11,15 @@ from users_file import IdleLoop, UsersFile
 from perfdoctor.injected._perfdoctor_probe import timeline
 from perfdoctor.injected._perfdoctor_probe.windows.same_results import SameResultsWindow
 
+MS = 1_000_000
+NOW = [0]
+"""Nanoseconds, of the `standing_clock`."""
+
+
+def spend(ms: float = 1.0) -> None:
+    """Called by all that shall take time; takes none of its own, and returns nothing."""
+    NOW[0] += round(ms * MS)
+
 
 def followed(step: Callable[[], object], file: str, steps: int, part: int = timeline.OTHER) -> list[dict[str, Any]]:
     """Rows of a window over so many steps, where the user's code is in `file`."""

@@ -26,6 +26,7 @@ from ...recording.modes import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
+from ...recording.repeats import *
 from ...recording.settings import *
 from ...recording.spark import *
 from ...recording.timings import *

@@ -7,26 +7,22 @@ from dataclasses import dataclass
 from ...recording.base import Missing
 from ...recording.layers import LayerProfile
 from ...recording.libraries import LibraryUse
-from ...recording.lines import (
-    AsideWork,
-    CallSite,
-    CodeLine,
-    DiscardedGradients,
-    Equivalent,
-    GrowingWork,
-    IndexUse,
-    Line,
-    PassAgain,
-    RepeatedWork,
-    SameResult,
-    SampleWork,
-    SingleDerivatives,
-    SubnormalNumbers,
-)
+from ...recording.lines import CallSite, CodeLine, IndexUse, Line, SameResult
 from ...recording.locks import LockWaits
 from ...recording.machine import Machine
 from ...recording.operators import NO_COUNTERS, Counters, OpProfile
 from ...recording.process import ProbeFault
+from ...recording.repeats import (
+    AsideWork,
+    DiscardedGradients,
+    Equivalent,
+    GrowingWork,
+    PassAgain,
+    RepeatedWork,
+    SampleWork,
+    SingleDerivatives,
+    SubnormalNumbers,
+)
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
 from ...recording.timings import CALLS_NOT_TRACED, NOT_TRACED, TracingTiming

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from ...recording.base import Missing, Site
-from ...recording.lines import CodeLine, Equivalent, LateSharding, RepeatedWork, SameResult
+from ...recording.lines import CodeLine, LateSharding, SameResult
 from ...recording.loading import LoaderMade, SamplesAsked
+from ...recording.repeats import Equivalent, RepeatedWork
 
 NOT_ASKED = Missing("its samples were not asked for again", "let perfdoctor end the job (--steps)")
 """After the last step, which may be of no use to the job then."""

@@ -4,10 +4,7 @@ Calls of root modules are noted in the operator window and made again after the 
 is put back: buffers, attributes of the modules, generators. Gradients are returned, never accumulated.
 """
 
-import collections
 import math
-import random
-import sys
 import time
 import warnings
 import weakref
@@ -19,6 +16,7 @@ from .. import procfs
 from . import replay
 from .checkpointing import NotReentrant
 from .padding import are_sequences, needed
+from .state import State
 
 _CALLS = 4
 """Calls that differ in module or shapes; sequences of eight lengths are told by four of them."""
@@ -39,8 +37,6 @@ _LIMIT_NS = 1_000_000_000
 left out."""
 _LONG_MS = 500.0
 """A step's operators, from where on not even twice the batch would fit; what is fixed hardly counts there."""
-_HELD = (list, dict, set, collections.deque, collections.OrderedDict)
-"""Containers in modules; their buffers lie in the last in older versions of torch."""
 _OF_THE_MODEL = {("transformers.modeling_utils", "make_inputs_require_grads")}
 """Hooks, by module and name, that are part of what the model computes, and tell nobody of it."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -314,59 +310,6 @@ class _Call:
             return tensor
         joined = torch.stack if self.stacked else torch.cat
         return joined([tensor.detach()] * factor).requires_grad_(tensor.requires_grad)
-
-
-class State:
-    """What calls of a module may change, but its parameters: attributes, what is in them, and generators."""
-
-    def __init__(self, module) -> None:
-        self.random = random.getstate()
-        self.numpy = getattr(sys.modules.get("numpy"), "random", None)
-        self.numpy_random = self.numpy.get_state() if self.numpy is not None else None
-        self.held: list = []
-        self.tensors: list = []
-        self.generators: list = []
-        for one in module.modules():
-            self._hold(vars(one))
-            for value in vars(one).values():
-                if type(value) in _HELD:
-                    self._hold(value)
-
-    def _hold(self, container) -> None:
-        self.held.append((container, container.copy()))
-        for value in container.values() if isinstance(container, dict) else container:
-            if isinstance(value, torch.Generator):
-                self.generators.append((value, value.get_state()))
-            elif isinstance(value, torch.Tensor) and not value.requires_grad:
-                self.tensors.append((value, value.clone()))
-
-    def has_changed(self, passed_over: "set[int]") -> bool:
-        """Whether a tensor is another one, or has other numbers; but for some, by their `id()`."""
-        held = ((_tensors_of(container), _tensors_of(before)) for container, before in self.held)
-        if any(now != before for now, before in held):
-            return True
-        return not all(id(one) in passed_over or torch.equal(one, before) for one, before in self.tensors)
-
-    def restore(self) -> None:
-        for container, before in self.held:
-            if isinstance(container, dict):
-                for name in set(container) - set(before):
-                    del container[name]
-            else:
-                container.clear()
-            (container.update if isinstance(container, (dict, set)) else container.extend)(before)
-        for tensor, before in self.tensors:
-            tensor.data.copy_(before)  # a graph that holds it is none the wiser
-        for generator, before in self.generators:
-            generator.set_state(before)
-        random.setstate(self.random)
-        if self.numpy is not None:
-            self.numpy.set_state(self.numpy_random)
-
-
-def _tensors_of(container) -> "set[int]":
-    values = container.values() if isinstance(container, dict) else container
-    return {id(value) for value in values if isinstance(value, torch.Tensor)}
 
 
 def no_obstacle(module) -> None:

@@ -1,8 +1,7 @@
 """Which layer an operator belongs to: ranges around module calls, while the operator window is open and only then.
 
 Global forward hooks give each module call a range of its own in the profile; an operator belongs to the innermost
-range around it. What the backward pass does is found by number: autograd gives an operator's node the sequence
-number that the operator had, and the node's `evaluate_function` event carries it.
+range around it.
 """
 
 import functools
@@ -16,13 +15,13 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.nn.utils.rnn import PackedSequence
 
-from .. import records
 from ..compiler import looked_at
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
 from .gradients import UnusedGradients, updated
 from .in_parts import InParts
+from .layer_times import RANGE, LayerTimes
 from .repeated_rows import RepeatedRows
 from .siblings import Families, Siblings
 
@@ -32,17 +31,6 @@ _MOST_SEARCHES = 4
 """Of all objects, in a window: one takes 10 ms where Python keeps track of 100,000."""
 _KEPT = 40
 """Layers kept, the largest by time."""
-RANGE = records.LAYER_RANGE
-_NODE = "autograd::engine::evaluate_function"
-_FLOPS = (
-    "aten::mm",
-    "aten::bmm",
-    "aten::addmm",
-    "aten::baddbmm",
-    "aten::convolution",
-    "aten::mkldnn_rnn_layer",
-    "aten::_scaled_dot_product",
-)
 _Range = torch._C._profiler._RecordFunctionFast
 
 
@@ -239,7 +227,7 @@ class Layers:
     def summary(self, host: list, device: list, flops, steps: int, stray_ms: float) -> dict:
         """Time and FLOPs by layer, per step. `host` and `device` as `operators.divided` gives them; `stray_ms` as
         there."""
-        times = _Times(flops)
+        times = LayerTimes(flops)
         times.read(host, bool(device))
         on_device = times.read_device(device)
         self.passes.recomputes = times.recomputes()
@@ -416,106 +404,3 @@ def _parameters(module) -> dict:
             weight = shape
     sparse = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse
     return {"parameters": count, "parameter_bytes": size, "weight_shape": weight, "sparse": bool(sparse)}
-
-
-class _Times:
-    """Nanoseconds, FLOPs and device nanoseconds by what they belong to.
-
-    That is a layer's index (`("forward", 3)`; `("again", 3)` when recomputed in the backward pass), or the number
-    of a node (`("node", thread, 17)`), whose layer is known once all forward operators have been read.
-    """
-
-    def __init__(self, flops) -> None:
-        self.flops_of = flops
-        self.spent: "dict[tuple, list[int]]" = {}
-        self.owner: "dict[tuple[int, int], int]" = {}
-        self.by_correlation: "dict[int, tuple]" = {}
-        self.known_flops: "dict[tuple[str, str], int]" = {}
-        self.total_ns = 0
-        self.device_ns = 0
-        self.flops = 0
-        self.backward: "dict[int, list[int]]" = {}
-
-    def read(self, host: list, with_device: bool) -> None:
-        """The host's events, by thread and start."""
-        stack: "list[list]" = []  # [end, own, key, index]
-        thread = covered = None
-        for this_thread, start, negative_duration, event in host:
-            end = start - negative_duration
-            if this_thread != thread:
-                self._finish(stack, None)
-                thread, covered = this_thread, 0
-            self._finish(stack, start)
-            if start >= covered:
-                self.total_ns += end - start
-                covered = end
-            name = event.name()
-            index = stack[-1][3] if stack else -1
-            key = None
-            if name.startswith(RANGE):
-                index = int(name[len(RANGE) :])
-                key = ("again" if self._in_backward(stack) else "forward", index)
-            elif name.startswith(_NODE):
-                key = ("node", event.fwd_thread_id(), event.sequence_nr())
-            elif name.startswith("aten::"):
-                number = event.sequence_nr()
-                if number >= 0:
-                    # The last operator with a number is the one whose node got it.
-                    self.owner[this_thread, number] = index
-                if name.startswith(_FLOPS):
-                    self._count(event, name, stack)
-            if key is not None:
-                if stack:
-                    stack[-1][1] -= end - start
-                stack.append([end, end - start, key, index])
-            if with_device and stack:
-                self.by_correlation[event.correlation_id()] = stack[-1][2]
-        self._finish(stack, None)
-
-    @staticmethod
-    def _in_backward(stack: list) -> bool:
-        return any(entry[2][0] != "forward" for entry in stack)
-
-    def _finish(self, stack: list, start: "int | None") -> None:
-        while stack and (start is None or stack[-1][0] <= start):
-            _, own, key, _ = stack.pop()
-            self._entry(key)[0] += own
-
-    def _entry(self, key: tuple) -> "list[int]":
-        return self.spent.setdefault(key, [0, 0, 0])
-
-    def _count(self, event, name: str, stack: list) -> None:
-        shapes = event.shapes()
-        known = (name, str(shapes))
-        if known not in self.known_flops:
-            self.known_flops[known] = self.flops_of(name, shapes, event.concrete_inputs())
-        self.flops += self.known_flops[known]
-        if stack:
-            self._entry(stack[-1][2])[1] += self.known_flops[known]
-
-    def recomputes(self) -> bool:
-        """Whether layers are called again in the backward pass."""
-        return any(key[0] == "again" for key in self.spent)
-
-    def read_device(self, device: list) -> bool:
-        """The device's events, by the host operator that launched them; whether there were any such."""
-        found = False
-        for event in device:
-            self.device_ns += event.duration_ns()
-            key = self.by_correlation.get(event.linked_correlation_id())
-            if key is not None:
-                self._entry(key)[2] += event.duration_ns()
-                found = True
-        return found
-
-    def of(self, index: int) -> "tuple[list[int], list[int]]":
-        """Forward and backward of one layer."""
-        if not self.backward:
-            self.backward[-1] = [0, 0, 0]
-            for key, spent in self.spent.items():
-                if key[0] != "forward":
-                    layer = key[1] if key[0] == "again" else self.owner.get(key[1:], -1)
-                    total = self.backward.setdefault(layer, [0, 0, 0])
-                    total[:] = [a + b for a, b in zip(total, spent)]
-        nothing = [0, 0, 0]
-        return self.spent.get(("forward", index), nothing), self.backward.get(index, nothing)

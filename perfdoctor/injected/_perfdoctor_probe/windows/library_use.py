@@ -10,7 +10,7 @@ import torch
 
 from ..microbenchmarks.recurrent import replay_of
 from ..rows import FLOATING, elements, milliseconds, operator
-from . import conv_choice, layers
+from . import conv_choice, layer_times, layers
 
 _KEPT = 40
 """Kinds of convolution kept, the largest by time."""
@@ -134,8 +134,8 @@ class Uses:
                     self._by_hand(event, name, products, layer, thread)
                 if kind is not None and device:
                     self.by_correlation[event.correlation_id()] = (kind, phase)
-            elif name.startswith(layers.RANGE):
-                layer = int(name[len(layers.RANGE) :])
+            elif name.startswith(layer_times.RANGE):
+                layer = int(name[len(layer_times.RANGE) :])
             elif name.startswith(_NODE):
                 backward = True
                 kind = self._owner(event, name[len(_NODE) :])
