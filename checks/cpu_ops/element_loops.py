@@ -16,7 +16,7 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
 )
-from perfdoctor.api.quantities import Evidence, Layer, Line, Loop, Missing, Step
+from perfdoctor.api.quantities import Evidence, Layer, Line, Loop, Missing, Site, Step
 
 from .._shared.lines import CELLS, PYTHON_PARTS, key, places, runs_as_often
 from .limits import Limits
@@ -90,6 +90,12 @@ class _Loop:
     @property
     def op_us(self) -> float:
         return 1000 * sum(line.ops_ms for line in self.lines) / self.ops if self.ops else 0.0
+
+    @property
+    def place(self) -> Site:
+        """In the body: what that calls may be called elsewhere too, for one element."""
+        found = self.main.loop
+        return self.main.site if found is None or found.body is None else found.body
 
 
 def _is_sequential(line: Line) -> bool:
@@ -175,7 +181,7 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
         reasoning="it issues {ops:small operator} per step, each called from Python for {op_us} of work; the same on "
         "whole tensors takes a few calls",
         evidence=_measured(loop, cost, backward),
-        location=location(loop.main.site),
+        location=location(loop.place),
         fix=Fix(
             text="Compute all iterations of `{across}` (line {across_line}) at once: each of `{loop}` then takes a few "
             "calls on whole tensors, with one row of `{carries}` for each."
@@ -215,7 +221,7 @@ def _sequential(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
             *_measured(loop, cost, backward),
             Measurement("carries", ", ".join(loop.main.loop.carries), "text", "from the iteration before"),
         ),
-        location=location(loop.main.site),
+        location=location(loop.place),
         fix=Fix(
             text="Let each iteration do more: step several independent environments or sequences at once, with one "
             "row of `{carries}` for each. Where there are none, `torch.compile` or `torch.jit.script` may take "

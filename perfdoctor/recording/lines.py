@@ -42,6 +42,8 @@ class Loop:
     """Each iteration calls the element itself: a layer, a loss, a function."""
     by_library: bool = False
     """It is an installed package's, which calls the user's function: a solver, a trainer's own evaluation."""
+    body: Site | None = None
+    """The line in its body, where the line that it makes run is in what that one calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import CallSite, Evidence, Line, Missing, Site
+from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Missing, Site
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -52,6 +52,16 @@ def test_a_loop_is_found_with_its_lines_and_its_part_of_the_backward_pass() -> N
     # At worst 15 % of the backward pass are not the loop's.
     assert finding.savings.low_ms == pytest.approx(0.92 * (4.8 + 0.85 * 8.4))
     assert finding.savings.high_ms == pytest.approx(0.98 * (4.8 + 8.4))
+
+
+def test_a_loop_is_told_at_its_body_where_it_calls_what_computes() -> None:
+    run = element_loop()
+    body = with_(LOSS_LINE, line=60, function="main")
+    loop = Loop(59, "for row in rows", body=body)
+    looped = tuple(with_(line, loop=loop) if line.runs_per_step > 1 else line for line in run.hot_lines)  # type: ignore[union-attr]
+    finding = _found(with_(run, hot_lines=looped))
+    assert finding.id == "PD10.element-loop"
+    assert finding.location is not None and (finding.location.line, finding.location.function) == (60, "main")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from ill_runs.cudnn import (
     channels_first,
     convolving_on_gpu,
     half_on_gpu,
+    odd,
     onednn_off_inside,
     packed,
     scattered,
@@ -477,4 +478,21 @@ def test_convolutions_along_the_height_of_thin_images_are_told_by_passes_made_ag
     ids=["no faster", "along the width", "images that are wider"],
 )
 def test_other_convolutions_are_left_alone(run: Evidence) -> None:
+    assert is_clear(examine(run, CHECK.limits))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Channels that are no multiple of what vectors hold
+
+
+def test_channels_that_lack_are_an_opportunity_by_passes_made_again() -> None:
+    finding = only(examine(odd(), CHECK.limits))
+    assert (finding.id, finding.severity) == ("PD02.odd-channels", Severity.NOTE)
+    assert finding.location == Location("model.py", 9, "along_time")
+    assert number(finding, "cost_ms") == pytest.approx(0.4 * 22)
+    assert (number(finding, "channels"), number(finding, "even")) == (15, 16)
+
+
+@pytest.mark.parametrize("run", [odd(took_ms=9.6), odd(channels=32)], ids=["no faster", "even already"])
+def test_channels_that_cost_nothing_are_left_alone(run: Evidence) -> None:
     assert is_clear(examine(run, CHECK.limits))

@@ -133,5 +133,6 @@ def test_the_loop_around_a_line_is_told_with_what_its_iterations_need(seen):
     # Inside the method: the loop is where it is called from, the state its object's.
     moves = line(rollout, "0.9 * self.state", "forward").loop
     assert moves is not None and (moves.line, moves.carries) == (acts.line, ("self.state",))
+    assert acts.body is None and moves.body is not None and moves.body.line > acts.line
     # The loop over steps is none.
     assert all(one.loop is None for one in sites(rollout).lines if "optimizer" in line_of(one.site))

@@ -60,6 +60,15 @@ def test_a_package_that_loops_inside_the_line_makes_none_of_it(files: tuple[str,
     assert found is not None and found["header"] == "for sample in samples" and "by_library" not in found
 
 
+def test_what_a_loop_calls_is_told_at_the_line_that_calls_it(files: tuple[str, str]) -> None:
+    job, _ = files
+    loops = Loops([(job, TRAINS, "run")], is_package)
+    found = loops.around([(job, SLOPE, "slope"), (job, OF_A_SAMPLE, "run")])
+    assert found is not None and found["body"] == (job, OF_A_SAMPLE, "run")
+    found = loops.around([(job, OF_A_SAMPLE, "run")])
+    assert found is not None and "body" not in found
+
+
 def test_a_sequential_makes_no_loop_of_the_line_that_calls_it_but_of_the_modules_that_it_calls(
     files: tuple[str, str],
 ) -> None:
@@ -70,6 +79,7 @@ def test_a_sequential_makes_no_loop_of_the_line_that_calls_it_but_of_the_modules
     assert found is not None and found["header"] == "for sample in samples"
     found = loops.around([(job, SLOPE, "slope"), inside, (job, TRAINS, "run")])
     assert found is not None and found["header"] == "for module in self" and found["of_layers"]
+    assert "body" not in found, "nobody is to change torch's"
 
 
 def _line_of(text: str) -> int:

@@ -1,6 +1,6 @@
 """The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
-last, without padding, on samples of like length, without activation checkpointing, with convolutions turned, and with
-freed memory kept.
+last, without padding, on samples of like length, without activation checkpointing, with convolutions turned or of a few
+channels more, and with freed memory kept.
 
 Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
 Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
@@ -16,6 +16,7 @@ import torch
 from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
 from . import checkpointing, intra_op, pools
+from .evened import Evened, is_odd
 from .padding import cut, typical
 from .passes import PassMicrobenchmark, Way, always, each, tensors_in
 from .turned import Turned
@@ -55,6 +56,7 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         ("without checkpointing", _without_checkpointing(passes, told)),
         ("fused attention", _with_fused_attention(passes, attention)),
         ("long axis last", _with_long_axis_last(passes)),
+        ("even channels", _with_even_channels(passes)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
         ("no pool", _without_pools(passes)),
     ):
@@ -230,6 +232,15 @@ def _with_long_axis_last(passes: PassMicrobenchmark) -> "float | None":
     turned = Turned()
     left = _left(passes, turned.way, _BESIDE_NS)
     return left if turned.seen else None
+
+
+def _with_even_channels(passes: PassMicrobenchmark) -> "float | None":
+    """The same where convolutions are a few channels short of what vectors hold, and make these too."""
+    if not any(map(is_odd, _convolutions(passes))):
+        return None
+    evened = Evened()
+    left = _left(passes, evened.way, _BESIDE_NS)
+    return left if evened.seen else None
 
 
 def _without_pools(passes: PassMicrobenchmark) -> "float | None":

@@ -327,7 +327,7 @@ class _Watch(TorchDispatchMode):
                 "share": rounded(self._ns(line) / spent[part]) if spent[part] else 0.0,
                 "ops_share": rounded(line.ops / ops[part]) if ops[part] else 0.0,
                 "runs_per_step": rounded(runs := line.calls / max(1, len(line.places)) / steps),
-                "loop": self.loops.around(line.stack) if runs >= _LOOPED else None,
+                "loop": self._loop(line.stack) if runs >= _LOOPED else None,
                 "passes_per_update": rounded(len(line.passes) / max(1, len({at for at, _ in line.passes}))),
                 "faults_per_step": line.faults / steps,
                 "shapes": [list(shape) for shape in line.shapes],
@@ -336,6 +336,12 @@ class _Watch(TorchDispatchMode):
             for (site, part), line in largest
             if site >= 0
         ]
+
+    def _loop(self, stack: list) -> "dict | None":
+        found = self.loops.around(stack)
+        if found is not None and "body" in found:
+            found["body"] = self.sites.number((*found["body"], None))
+        return found
 
     def _ns(self, line: _Line) -> int:
         """Operators and Python. The least pause of all is the timing of watching: it is left out."""

@@ -26,7 +26,8 @@ class Loops:
     def around(self, stack: "list[tuple[str, int, str]]") -> "dict | None":
         """The innermost loop of a step around a line; None without one, and where the source cannot be read.
 
-        `stack`: file, line and function of the frames that lead to the line, the innermost first.
+        `stack`: file, line and function of the frames that lead to the line, the innermost first. `body` is the one in
+        the loop's body, where the line is in what that calls.
         """
         try:
             return self._around(stack)
@@ -46,7 +47,8 @@ class Loops:
             }
         state: "list[str]" = []
         # What the line itself calls lies inside of it: a `Sequential` makes no loop of the line that calls it.
-        for file, line, function in itertools.dropwhile(lambda place: self._is_inside(place[0]), stack):
+        places = itertools.dropwhile(lambda place: self._is_inside(place[0]), stack)
+        for depth, (file, line, function) in enumerate(places):
             scope, loops = self._loops(file, line, function)
             modules, owners = self.trees[file][1:]
             of_class = dependence.methods(owners.get(id(scope)))
@@ -59,6 +61,8 @@ class Loops:
                     return {"line": loop.lineno, "header": _header(loop), "by_library": True}
                 carries = state or dependence.carried(loop, line, modules, of_class)[:3]
                 found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
+                if depth and not (is_container(file) or self.is_library(file)):
+                    found["body"] = file, line, function
                 if _calls_element(loop):
                     found["of_layers"] = True
                 if carries and not state:
