@@ -173,7 +173,7 @@ def too_often(evidence: Evidence, step: Step, seen: Evaluations, limits: Limits)
             Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
             Measurement("wanted_every", every, "count", "steps, for a twentieth of the time"),
         ),
-        location=location(told_trainer(evidence.job, seen.iterated_at, *_HOW_OFTEN)),
+        location=location(told_trainer(evidence.job, seen.asked_at, *_HOW_OFTEN)),
         fix=Fix(
             text="Evaluate every {wanted_every:step}, which is a twentieth of the time, or on a part of the set.",
             code=f"if step % {every} == 0:\n    evaluate()",

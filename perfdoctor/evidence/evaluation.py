@@ -10,7 +10,7 @@ import numpy as np
 from ..recording.lines import CodeLine, LinesWindow
 from ..recording.model import Columns, Ints, ProcessRecording
 from ..recording.repeats import RepeatsWindow
-from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, UnloadedPasses
+from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, Site, UnloadedPasses
 from .steady import REGULAR_SHARE, Mask
 
 _MANY = 8
@@ -146,6 +146,8 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         persistent_workers=bool(made and made.persistent_workers),
         loader_site=made.site if made else NO_LINE,
         iterated_at=sites[-1] if sites else NO_LINE,
+        asked_at=(None if held_out else _asked_at(process, loader, found.training_loaders))
+        or (sites[-1] if sites else NO_LINE),
         regular=count > REGULAR_SHARE * len(steps) or (held_out and process.cycle is not None),
         held_out=held_out,
         is_sure=not held_out or (followed is not None and not followed.trained_on),
@@ -172,6 +174,18 @@ def collected(process: ProcessRecording, evaluations: Ints, typical: Ints) -> Co
         ms=ms / len(typical),
         bytes=sum(call.bytes for call in calls) / len(typical),
     )
+
+
+def _asked_at(process: ProcessRecording, loader: int, training: Ints) -> Site | None:
+    """The line that asks for evaluations on this loader, in the function in which the loop over batches of training is,
+    or else one that leads to both; None where it is the same line that leads to both, as of a trainer."""
+    evaluates = [one.stack for one in process.iterators if one.loader == loader]
+    trains = [one.stack for one in process.iterators if one.loader in training]
+    if not evaluates or not trains:
+        return None
+    lines = {(site.file, site.function): site.line for site in trains[-1]}
+    common = next((site for site in evaluates[-1] if (site.file, site.function) in lines), None)
+    return None if common is None or common.line == lines[common.file, common.function] else common
 
 
 def _mostly(process: ProcessRecording, seen: Columns, training: Ints) -> int:

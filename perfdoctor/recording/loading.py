@@ -45,6 +45,13 @@ class IteratorMade:
     """Of `iter(loader)` or the `for` statement."""
     workers: tuple[int, ...] = ()
     """Pids of its workers: only so a process is known as one of this loader's, whatever the start method."""
+    callers: tuple[Site, ...] = ()
+    """The user's lines that lead to it, the innermost first; a few."""
+
+    @property
+    def stack(self) -> tuple[Site, ...]:
+        """With its own."""
+        return () if isinstance(self.site, Missing) else (self.site, *self.callers)
 
 
 @dataclass(frozen=True, slots=True)

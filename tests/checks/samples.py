@@ -263,6 +263,7 @@ EVALUATIONS = Evaluations(
     persistent_workers=False,
     loader_site=Site("train.py", 13, "main"),
     iterated_at=Site("train.py", 60, "evaluate"),
+    asked_at=Site("train.py", 44, "main"),
 )
 _JOB_PARTS = JobParts(start=50.0, imports=2_500.0, set_up=450.0, first_step=100.0, steady=5_250.0, evaluation=200.0)
 ANATOMY = JobAnatomy(wall_ms=_JOB_PARTS.total, complete=True, stopped=True, parts=_JOB_PARTS, steps=211)

@@ -153,7 +153,7 @@ def test_evaluations_of_most_steps_are_part_of_the_steady_step() -> None:
 def test_an_evaluation_in_every_step_is_an_opportunity_with_its_line() -> None:
     finding = found(scoring())
     assert finding.id == "PD20.evaluation-too-often" and finding.is_opportunity
-    assert finding.savings.part is Part.COMPUTE and finding.location is not None and finding.location.line == 60
+    assert finding.savings.part is Part.COMPUTE and finding.location is not None and finding.location.line == 44
     assert "in every step, which trains for" in finding.message and "no backward pass" in finding.reasoning
     # 12 ms of training for 0.63 ms of evaluation.
     assert finding.savings.high_ms == pytest.approx(8 - 12 / 19)
@@ -233,10 +233,10 @@ def test_where_a_trainer_evaluates_the_line_of_its_option_is_told() -> None:
             TrainerOption("eval_steps", option),
         )
     }
-    assert found(with_(evaluating(iterated_at=called), **told)).location == Location("train.py", 48, "main")
-    assert found(evaluating(iterated_at=called)).location == Location("train.py", 60, "main")
+    assert found(with_(evaluating(asked_at=called), **told)).location == Location("train.py", 48, "main")
+    assert found(evaluating(asked_at=called)).location == Location("train.py", 60, "main")
     own = Site("train.py", 60, "main")
-    assert found(with_(evaluating(iterated_at=own), **told)).location == Location("train.py", 60, "main")
+    assert found(with_(evaluating(asked_at=own), **told)).location == Location("train.py", 60, "main")
 
 
 def test_passes_on_single_samples_without_a_loader_are_an_opportunity() -> None:

@@ -136,8 +136,8 @@ def loader(identity: int = 1, **fields: Any) -> Record:
     return {"k": "loader", "id": identity, "dataset": "Images", **made, **rest, **fields}
 
 
-def iterator(step: int, us: int = 0, loader: int = 1) -> Record:
-    return {"k": "iter", "loader": loader, "step": step, "us": us, "site": -1}
+def iterator(step: int, us: int = 0, loader: int = 1, site: int = -1, callers: Sequence[int] = ()) -> Record:
+    return {"k": "iter", "loader": loader, "step": step, "us": us, "site": site, "callers": list(callers)}
 
 
 def ended_iterator(step: int, us: int, loader: int = 1) -> Record:

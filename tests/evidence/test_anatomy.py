@@ -198,6 +198,41 @@ def test_a_few_steps_are_enough(tmp_path: Path) -> None:
 # Evaluations
 
 
+FIT, IN_FIT, RUN, LATER_IN_RUN = 5, 6, 7, 8
+PLACES = (
+    site(3, 60, function="score"),
+    site(FIT, 40, function="fit"),
+    site(IN_FIT, 47, function="fit"),
+    site(RUN, 80, function="run"),
+    site(LATER_IN_RUN, 84, function="run"),
+)
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluating", "line"),
+    [
+        ((FIT, RUN), (3, IN_FIT, RUN), 47),
+        ((FIT, RUN), (3, LATER_IN_RUN), 84),
+        ((FIT, RUN), (IN_FIT, RUN), 47),
+        ((FIT, RUN), (3, RUN), 60),
+        ((FIT,), (3,), 60),
+        ((), (3, IN_FIT), 60),
+    ],
+    ids=["in the loop", "after the loop", "written out", "by one line for both", "by nobody", "without a loader"],
+)
+def test_who_asks_for_an_evaluation_is_the_line_beside_training(
+    tmp_path: Path, training: tuple[int, ...], evaluating: tuple[int, ...], line: int
+) -> None:
+    rows = evaluations([30, 60], 80 * MS)
+    began = [iterator(0, loader=TRAINING, site=training[0], callers=training[1:])] if training else []
+    asked = iterator(30, loader=VALIDATION, site=evaluating[0], callers=evaluating[1:])
+    loaders = [loader(TRAINING), loader(VALIDATION)]
+    longer = steps(walls(90, s30=80 * MS, s60=80 * MS), 90)
+    seen = evaluated(tmp_path, *PLACES, *loaders, *began, asked, trained(90), longer, rows)
+    assert isinstance(seen, Evaluations) and isinstance(seen.asked_at, Site)
+    assert seen.asked_at.line == line
+
+
 def test_an_evaluation_is_told_by_what_it_is_made_of(tmp_path: Path) -> None:
     at = (20, 40, 60, 80)
     longer = {f"s{i}": 120 * MS for i in at}

@@ -163,6 +163,8 @@ class Evaluations:
     """The line that made the loader."""
     iterated_at: Site | Missing
     """The line that starts its iterator, or that calls the model on a held-out tensor."""
+    asked_at: Site | Missing
+    """The line that asks for it where training is, or where both are called from; else the same."""
     regular: bool = False
     """Whether so many steps hold one that they are the steady steps, and the steady step holds its part of it."""
     held_out: bool = False

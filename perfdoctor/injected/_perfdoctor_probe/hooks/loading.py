@@ -5,6 +5,7 @@ Making a batch is timed where it happens: in a worker, or in the training proces
 
 import functools
 import os
+import sys
 import time
 import types
 import weakref
@@ -50,6 +51,8 @@ _EARLY_ITERATORS = 2
 """Before which workers have calls followed: those of every epoch would hold up the loop again and again."""
 _ITERATORS = 1000
 """Iterators remembered, from which on those that have ended are forgotten."""
+_CALLERS = 4
+"""Lines told that lead to the making of an iterator."""
 
 
 def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
@@ -205,9 +208,12 @@ class Loading:
         if fetcher is not None and not self.worker:
             self.fetchers[id(fetcher)] = identity
         step, site = self.loop.timeline.step, self.sites.here()
+        outside = self.sites.stack(sys._getframe(1))[1 : 1 + _CALLERS]
+        callers = [self.sites.number((*place, None)) for place in outside]
         # A worker need not know whose it is, however it was started.
         pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
-        self.recorder.record("iter", loader=identity, step=step, site=site, us=took_ns // 1000, workers=pids)
+        made = {"us": took_ns // 1000, "workers": pids, "callers": callers}
+        self.recorder.record("iter", loader=identity, step=step, site=site, **made)
         if self.on_iterator is not None:
             self.on_iterator(iterator)
 
