@@ -23,7 +23,8 @@ SparseAdam, a quarter for Adagrad and SGD. A recurrent cell in a Python loop pay
 pays once.
 
 A router that picks one of eight experts, and multiplies what the others make by zero, has seven eighths of the rows
-computed for nothing: two such layers of eight experts took 38 ms a step, and 16 with the picked rows alone.
+computed for nothing: with two such layers of eight experts a network trained on 459 cloths a second, and on 1,389 with
+the picked rows alone.
 
 An output that no target ever uses costs as much as one that is needed: its product, its place in the softmax, its
 gradient and its update.

@@ -41,7 +41,7 @@ class Dive(nn.Module):
             both = torch.cat([hidden, state], -1)
             seen = Independent(Normal(self.sensed(both), 1.0), 1)
             done = Categorical(logits=self.deed(both))
-            scores = seen.log_prob(sensed[:, second]) + done.log_prob(deeds[:, second]) - 0.1 * done.entropy()
+            scores = seen.log_prob(sensed[:, second]) + done.log_prob(deeds[:, second]) - 0.1 * done.entropy()  # here
             loss = loss - scores.mean() + kl_divergence(after, before).mean()
         return loss / sensed.shape[1]
 
