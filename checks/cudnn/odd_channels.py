@@ -25,7 +25,7 @@ def odd_channels(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits)
         id="PD02.odd-channels",
         severity=Severity.NOTE,
         confidence=Confidence.HIGH,
-        message="convolutions make {channels} channels, a few less than {even}: that costs {cost_ms} per step "
+        message="convolutions make {channels:channel}, a few less than {even}: that costs {cost_ms} per step "
         "({cost_share})",
         reasoning="vectors hold 8 or 16 channels, and what is left of them is computed one by one; the job's own "
         "passes were made again after its last step with zeros in the channels that lack, which gives the same numbers",

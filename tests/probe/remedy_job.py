@@ -105,7 +105,7 @@ class Job:
         self.loader = DataLoader(data, batch_size=4)
         loop = SimpleNamespace(timeline=SimpleNamespace(step=3))
         recorder = SimpleNamespace(record=lambda kind, /, **fields: None)
-        sites = SimpleNamespace(here=lambda depth=0: 7, is_library=lambda file: True)
+        sites = SimpleNamespace(here=lambda depth=0: 7, stack=lambda frame: [], is_library=lambda file: True)
         guarded = Guard(lambda hook, error: None)
         self.loading = Loading(recorder, loop, sites, guarded)
         self.collector = collector.Collector(recorder, loop, sites, guarded)

@@ -34,3 +34,13 @@ def test_a_process_that_takes_the_cpu_meanwhile_does_not_make_functions_free(mon
     assert NOW[0] - began == (5 + 3 * 8) * MS
     assert row["function"] == "bank"
     assert row["ms_per_step"] == pytest.approx(8)
+
+
+@pytest.mark.usefixtures("standing_clock")
+def test_where_too_much_is_taken_off_calls_take_what_they_took_with_nobody_listening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the CPU was slower while the cost was measured."""
+    monkeypatch.setattr(followed.Follower, "_cost_ns", lambda self: 5_000)
+    (row,) = followed_by_a_window(lambda: [bank() for _ in range(8)], __file__, steps=3)
+    assert row["ms_per_step"] == pytest.approx(8)

@@ -62,7 +62,7 @@ def test_of_several_loaders_one_in_eight_or_nine_is_timed_by_turns() -> None:
 
 def test_iterators_that_still_run_are_not_forgotten() -> None:
     """Of a job that starts an iterator of one loader for each step, and draws from one of another all the time."""
-    sites = SimpleNamespace(here=lambda depth=1: 1, is_library=lambda file: True)
+    sites = SimpleNamespace(here=lambda depth=1: 1, stack=lambda frame: [], is_library=lambda file: True)
     loop = SimpleNamespace(timeline=Timeline())
     loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), loop, sites, Guard(lambda hook, error: None))
     made_with = dict.fromkeys(_MADE_WITH)

@@ -233,7 +233,8 @@ class Follower:
         now = _clock()
         self._waited()
         call = self.open.pop()
-        call.spent_ns = max(0, now - call.began_ns - (self.lost_ns - call.lost_ns))
+        call.taken_ns = self.lost_ns - call.lost_ns
+        call.spent_ns = max(0, now - call.began_ns - call.taken_ns)
         try:
             self._look_at_result(call, result)
         except NotComparableError:

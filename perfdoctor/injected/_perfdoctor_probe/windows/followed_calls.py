@@ -69,6 +69,7 @@ class Call:
         "part",
         "spent_ns",
         "states",
+        "taken_ns",
         "telling",
     )
 
@@ -92,6 +93,8 @@ class Call:
         self.is_alone = False
         """Nobody listened to it."""
         self.began_ns = self.lost_ns = self.spent_ns = 0
+        self.taken_ns = 0
+        """Off what it took, for telling of what it called and for waits."""
 
     def forget(self) -> None:
         """It has returned: nothing of the job's is kept."""
