@@ -34,8 +34,7 @@ lines of the user's code with what they take, Python and libraries included: tho
 told by function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step before which
 the loop does something else, where such steps come at equal distances. Operators that few networks need in every step
 (decompositions of matrices, sorts, Fourier transforms, distances of all pairs), where one takes a third of it. Loops
-over parameters and copies of the model's
-state are told by PD17.
+over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.

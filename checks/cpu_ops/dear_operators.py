@@ -85,14 +85,14 @@ def dear_operators(
             for issued in line.operators:
                 if issued.name in _BY_NAME:
                     spent[issued.name].append((issued.share * line.ms_per_step, line))
-    dearest = max(spent, key=lambda name: sum(ms for ms, _ in spent[name]), default=None)
-    if dearest is None:
+    if not spent:
         return ()
-    cost = Cost(step, evidence.felt_ms(sum(ms for ms, _ in spent[dearest])))
-    return (_finding(dearest, spent[dearest], cost),) if cost.share >= limits.dear_share else ()
+    whole_ms, dearest = max((sum(ms for ms, _ in found), name) for name, found in spent.items())
+    cost = Cost(step, evidence.felt_ms(whole_ms))
+    return (_finding(dearest, spent[dearest], whole_ms, cost),) if cost.share >= limits.dear_share else ()
 
 
-def _finding(name: str, spent: list[tuple[float, Line]], cost: Cost) -> Finding:
+def _finding(name: str, spent: list[tuple[float, Line]], whole_ms: float, cost: Cost) -> Finding:
     family = _BY_NAME[name]
     worst_ms, worst = max(spent, key=lambda pair: pair[0])
     return Finding(
@@ -105,7 +105,7 @@ def _finding(name: str, spent: list[tuple[float, Line]], cost: Cost) -> Finding:
         evidence=(
             *cost.measured("in this operator"),
             Measurement("operator", f"`{name.removeprefix('_')}`", "text", "the operator"),
-            share("worst_share", worst_ms / sum(ms for ms, _ in spent), "of that, in the line named"),
+            share("worst_share", worst_ms / whole_ms, "of that, in the line named"),
             Measurement("runs", worst.runs_per_step, "count", "runs of that line per step"),
         ),
         location=location(worst.site),

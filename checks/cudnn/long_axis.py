@@ -31,7 +31,7 @@ def long_axis(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits) ->
             Measurement("layer", dearest.name or dearest.kind, "text", "the dearest of them"),
             Measurement("kernel", " x ".join(map(str, dearest.weight_shape[2:])), "text", "its kernel"),
         ),
-        location=location(dearest.made_at or dearest.called_at),
+        location=location(dearest.place),
         fix=Fix(
             text="Let the long axis be the last one, or use `nn.Conv1d`.",
             code="x = x.unsqueeze(2)  # N x C x 1 x time, in place of x.unsqueeze(-1)\n"

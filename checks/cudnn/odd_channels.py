@@ -10,7 +10,6 @@ from .case import Limits
 
 _WAY = "even channels"
 """In which whole passes were made again."""
-_BLOCK = 16
 
 
 def odd_channels(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits) -> Finding | None:
@@ -20,7 +19,7 @@ def odd_channels(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits)
     dearest = _dearest(evidence)
     if saved is None or dearest is None or saved < limits.min_share * step.step_ms:
         return None
-    cost, channels = Cost(step, saved), dearest.weight_shape[0]
+    cost = Cost(step, saved)
     return Finding(
         id="PD02.odd-channels",
         severity=Severity.NOTE,
@@ -31,11 +30,11 @@ def odd_channels(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits)
         "passes were made again after its last step with zeros in the channels that lack, which gives the same numbers",
         evidence=(
             *cost.measured("what the passes take longer than with a multiple of 16"),
-            Measurement("channels", channels, "count", "channels that the dearest of them makes"),
-            Measurement("even", -(-channels // _BLOCK) * _BLOCK, "count", "the next multiple of 16"),
+            Measurement("channels", dearest.weight_shape[0], "count", "channels that the dearest of them makes"),
+            Measurement("even", dearest.even_channels, "count", "the next multiple of 16"),
             Measurement("layer", dearest.name or dearest.kind, "text", "the dearest of them"),
         ),
-        location=location(dearest.made_at or dearest.called_at),
+        location=location(dearest.place),
         fix=Fix(
             text="Make all of them multiples of 16, or at least of 8, where a width is multiplied too.",
             code="channels = 16 * max(1, round(channels * width / 16))  # not int(channels * width)",
@@ -53,5 +52,6 @@ def odd_channels(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits)
 def _dearest(evidence: Evidence) -> Layer | None:
     """Of the convolutions that do so, the one that takes most."""
     layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
-    odd = [one for one in layers if one.leaf and one.kind == "Conv2d" and one.weight_shape[0] % _BLOCK]
+    images = (one for one in layers if one.leaf and one.kind == "Conv2d")
+    odd = [one for one in images if one.even_channels != one.weight_shape[0]]
     return max(odd, key=lambda layer: layer.ms, default=None)

@@ -45,10 +45,9 @@ How to fix
 For the convolution that takes most, follow what was timed: depthwise and 1x1, groups, a bottleneck, smaller kernels, a
 stride in the place of pooling, each on the job's own shapes. Give the head as many outputs as there are classes;
 replace large kernels by several of 3; pool before flattening; narrow the layer, and compare the validation loss; give
-large tables `sparse=True`; keep the weights of heads or of an ensemble's members in one layer; give experts the
-rows that were picked for them; use `nn.LSTM` or
-`nn.GRU` for whole sequences; sample the softmax of a very wide head; let what waits for memory work on less, or
-`torch.compile` fuse what issues several operators.
+large tables `sparse=True`; keep the weights of heads or of an ensemble's members in one layer; give experts the rows
+that were picked for them; use `nn.LSTM` or `nn.GRU` for whole sequences; sample the softmax of a very wide head; let
+what waits for memory work on less, or `torch.compile` fuse what issues several operators.
 
 When it stays silent
 --------------------

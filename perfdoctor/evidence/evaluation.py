@@ -129,6 +129,7 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     share = part * parts.evaluation / loop_ms if loop_ms > 0 else 0.0
     if held_out:
         sites = [line.site for line in process.held_out]
+    iterated_at = sites[-1] if sites else NO_LINE
     return Evaluations(
         count=count,
         every_steps=every,
@@ -145,9 +146,8 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         num_workers=made.num_workers if made else 0,
         persistent_workers=bool(made and made.persistent_workers),
         loader_site=made.site if made else NO_LINE,
-        iterated_at=sites[-1] if sites else NO_LINE,
-        asked_at=(None if held_out else _asked_at(process, loader, found.training_loaders))
-        or (sites[-1] if sites else NO_LINE),
+        iterated_at=iterated_at,
+        asked_at=(None if held_out else _asked_at(process, loader, found.training_loaders)) or iterated_at,
         regular=count > REGULAR_SHARE * len(steps) or (held_out and process.cycle is not None),
         held_out=held_out,
         is_sure=not held_out or (followed is not None and not followed.trained_on),

@@ -164,6 +164,15 @@ VECTOR_EXTENSION_VARIABLES = (
 LAYER_RANGE = "perfdoctor layer "
 """In a trace, the range around each call of a module, with its number behind."""
 
+_CHANNELS, _MORE_CHANNELS = 16, 0.15
+"""That vectors hold at most; and of a convolution's channels, how many more are the same model by and large."""
+
+
+def even_channels(channels: int) -> int:
+    """The next multiple of what vectors hold, where that is near; else as many as there are."""
+    above = -(-channels // _CHANNELS) * _CHANNELS
+    return above if above - channels <= _MORE_CHANNELS * channels else channels
+
 
 def quoted(text: str) -> str:
     """`text` as a JSON string, without the json module (it may not be imported before torch)."""

@@ -8,21 +8,13 @@ import torch
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ..records import even_channels
 from .passes import Way
-
-_BLOCK = 16
-_MORE = 0.15
-"""Of the channels, at most, for it to be the same model by and large."""
 
 
 def is_odd(layer) -> bool:
     """Whether a convolution is a few channels short of a multiple."""
-    return layer.groups == 1 and _even(layer.out_channels) != layer.out_channels
-
-
-def _even(channels: int) -> int:
-    above = -(-channels // _BLOCK) * _BLOCK
-    return above if above - channels <= _MORE * channels else channels
+    return layer.groups == 1 and even_channels(layer.out_channels) != layer.out_channels
 
 
 class Evened:
@@ -39,7 +31,7 @@ class Evened:
         def convolved(layer, images, weight, bias):
             more = images.shape[1] - layer.in_channels
             if layer.groups == 1:
-                others = _even(layer.out_channels) - layer.out_channels
+                others = even_channels(layer.out_channels) - layer.out_channels
                 self.seen |= others > 0
                 return convolve(layer, images, _padded(weight, others, more), _padded(bias, others))
             if not more:
