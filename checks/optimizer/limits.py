@@ -12,6 +12,8 @@ class Limits:
     update_share: float = 0.1
     """What another way to update would save, as an opportunity: the loop is what torch does on a CPU unless told
     otherwise."""
+    groups_share: float = 0.05
+    """What fewer groups of parameters would save: a line or two where the optimizer is made."""
     state_share: float = 0.10
     """Of the model's state, copied: an average in place takes some thought; less is not worth it."""
     loop_share: float = 0.05

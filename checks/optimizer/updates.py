@@ -8,7 +8,6 @@ from perfdoctor.api.findings import (
     Fix,
     Measurement,
     Severity,
-    location,
     milliseconds,
     savings,
     share,
@@ -16,38 +15,38 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Job, Line, Missing, Step
 
 from .._shared.wording import in_words_of
+from .groups import needless_groups
 from .limits import Limits
+from .timed_update import SLOWER, WARM, made_at, saved_ms, update_timing
 
-_SLOWER = 1.1
-"""Another way is worth a finding when it beats the job's by a tenth, measured."""
-_WARM = 0.7
-"""Of the saving that was timed: in the job, gradients and states come from further away than in a repetition."""
 _FAULTED = 1.25
 """An update that was timed this much longer than in the job met pages that the job has at hand."""
 _DOES = {"loop": "one after another", "foreach": "in groups"}
 
 
-def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
+def updates(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
+    """What makes its groups as few as it needs, where that saves most; else another way to update the same groups."""
+    return needless_groups(evidence, step, lines, limits) or _slow_update(evidence, step, lines, limits)
+
+
+def _slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding | None:
     """None where no way was timed that is faster, or what it would save is less than its share of the step.
 
     Never more than a note: it is torch's own choice, and nothing in the job is wrong.
     """
-    ops = evidence.ops
-    timing, made_at = (Missing("no operators"), None) if isinstance(ops, Missing) else (ops.update, ops.optimizer_at)
+    timing = update_timing(evidence)
     if isinstance(timing, Missing) or timing.made not in _DOES:
         return None
     # The plainest first: where two ways are as fast, one line of the fix is enough.
     ways = {name: ms for name, ms in (("fused", timing.fused_ms), ("foreach", timing.foreach_ms)) if ms is not None}
-    faster = {name: ms for name, ms in ways.items() if timing.now_ms >= _SLOWER * ms}
+    faster = {name: ms for name, ms in ways.items() if timing.now_ms >= SLOWER * ms}
     if not faster:
         return None
     best = min(faster, key=lambda name: faster[name])
     spent = step.parts.optimizer
-    # By the ratio, but no less than what was timed remains: in a repetition the loop may have to fault its memory in.
-    saved = min(spent * (1 - faster[best] / timing.now_ms), spent - faster[best] / timing.part)
+    saved = saved_ms(spent, timing, faster[best])
     if saved / step.step_ms < limits.update_share:
         return None
-    steps = max((line for line in lines if line.part == "optimizer"), key=lambda line: line.ms_per_step, default=None)
     timed = ", ".join(f"{{{name}_ms}} with `{name}=True`" for name in ways)
     in_job = ", and in the job, with its memory at hand, the loop takes less"
     return Finding(
@@ -68,7 +67,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
             *((share("part", timing.part, "of the elements timed"),) if timing.part < 1 else ()),
             *(milliseconds(f"{name}_ms", ms, f"timed with `{name}=True`") for name, ms in ways.items()),
         ),
-        location=location(made_at or (steps.site if steps is not None else None)),
+        location=made_at(evidence, lines),
         fix=Fix(
             text="Have it update all tensors in one operator."
             if best == "fused"
@@ -79,7 +78,7 @@ def slow_update(evidence: Evidence, step: Step, lines: tuple[Line, ...], limits:
         ),
         savings=savings(
             step,
-            _WARM * saved,
+            WARM * saved,
             saved,
             "the optimizer's part of the step, by how its update was timed both ways in the job's process",
             ceiling=spent,

@@ -296,6 +296,14 @@ class UpdateTiming:
     """With `foreach=True`; None where it is so, or not known to this optimizer."""
     fused_ms: float | None = None
     """With `fused=True`; likewise."""
+    groups: int = 1
+    """Groups of parameters of which it updates some."""
+    groups_needed: int = 1
+    """How many there are, once those of the same options are one."""
+    now_together_ms: float | None = None
+    """With so many groups, as the job does it; None where it has no more."""
+    foreach_together_ms: float | None = None
+    fused_together_ms: float | None = None
     part: float = 1.0
     """The share of all elements that these times are of."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.optimizer import slow_update
+from ill_runs.optimizer import many_groups, slow_update
 from perfdoctor.checks.optimizer import CHECK, examine
 from samples import HOT_LINES, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity
 from perfdoctor.evidence.model import Evidence, Line, Missing, Site
+from perfdoctor.report.wording import filled
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -98,3 +99,35 @@ def test_without_a_line_of_the_update_it_is_told_all_the_same() -> None:
     dearer = Line(Site("ema.py", 7, "follow"), "optimizer", 200.0, 4.0, 4.0, 1.0, 1.0, 1.0)
     finding = _found(with_(slow_update(), hot_lines=(*HOT_LINES, dearer)))
     assert finding.location is not None and finding.location.file == "ema.py"
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Groups of parameters
+
+
+def test_groups_of_the_same_options_are_told_by_what_one_for_each_takes() -> None:
+    finding = filled(_found(many_groups()))
+    assert (finding.id, finding.severity) == ("PD17.needless-groups", Severity.WARNING)
+    assert finding.message == "Adam has 200 groups of parameters for 2 sets of options: 4.80 ms per step (19 %)"
+    assert finding.savings.high_ms == pytest.approx(6.0 * 0.8) and finding.savings.ceiling_ms == 6.0
+    assert "fused" not in finding.fix.code and '{"params": decayed}' in finding.fix.code
+
+
+def test_where_fewer_groups_need_another_way_both_are_told_as_an_opportunity() -> None:
+    """A loop over tensors takes as long in one group; one operator for each of 200 groups, as well."""
+    timing = {"made": "loop", "foreach_ms": 1.5, "fused_ms": 1.4, "now_together_ms": 1.4, "fused_together_ms": 0.3}
+    finding = filled(_found(many_groups(**timing)))
+    assert (finding.id, finding.severity) == ("PD17.needless-groups", Severity.NOTE)
+    assert "}], fused=True)" in finding.fix.code and "`fused=True`" in finding.reasoning
+
+
+@pytest.mark.parametrize(
+    ("timing", "told"),
+    [
+        ({"now_together_ms": 1.4, "foreach_together_ms": 1.5}, []),
+        ({"now_together_ms": None, "foreach_together_ms": None}, []),
+        ({"made": "loop", "fused_ms": 0.3, "fused_together_ms": 0.29, "now_together_ms": 1.4}, ["PD17.slow-update"]),
+    ],
+)
+def test_groups_that_cost_little_or_no_more_than_another_way_are_let_be(timing: dict, told: list[str]) -> None:
+    assert _ids(many_groups(**timing)) == told

@@ -67,6 +67,31 @@ def test_parameters_without_a_gradient_are_not_updated() -> None:
     assert UpdateMicrobenchmark(updated(torch.optim.Adam, model)).timings()["tensors"] == 2
 
 
+def grouped(kind: Any, groups: int, options: int) -> torch.optim.Optimizer:
+    """An optimizer after its first update, with so many groups of one parameter and so many sets of options."""
+    layers = nn.Sequential(*[nn.Linear(4, 4, bias=False) for _ in range(groups)])
+    own = [{"params": [p], "weight_decay": 0.1 * (n % options)} for n, p in enumerate(layers.parameters())]
+    optimizer = kind(own)
+    layers(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+def test_groups_of_the_same_options_are_timed_as_one_too() -> None:
+    optimizer = grouped(torch.optim.Adam, groups=6, options=2)
+    before = numbers(optimizer)
+    found = UpdateMicrobenchmark(optimizer).timings()
+    assert (found["groups"], found["groups_needed"], found["tensors"]) == (6, 2, 6)
+    ways = {"now_together_ms", "foreach_together_ms", "fused_together_ms"}
+    assert {name for name in found if name.endswith("_together_ms")} == ways and all(found[name] > 0 for name in ways)
+    assert numbers(optimizer) == before
+
+
+def test_groups_of_different_options_are_not_timed_together() -> None:
+    found = UpdateMicrobenchmark(grouped(torch.optim.Adam, groups=3, options=3)).timings()
+    assert (found["groups"], found["groups_needed"]) == (3, 3) and "now_together_ms" not in found
+
+
 class Own(torch.optim.Adam):
     """The job's own."""
 

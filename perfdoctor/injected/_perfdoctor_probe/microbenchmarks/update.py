@@ -1,7 +1,10 @@
-"""What the optimizer's update takes as the job does it, by groups of tensors (`foreach`) and in one operator (`fused`).
+"""What the optimizer's update takes as the job does it, by groups of tensors (`foreach`) and in one operator (`fused`);
+and with parameters of the same options in one group, where the job gives many groups the same.
 
 Timed after the job's last step, on tensors of its own with the shapes of the job's.
 """
+
+import functools
 
 import torch
 
@@ -14,6 +17,8 @@ those that fit ..."""
 _LEAST_PART = 0.25
 """... if they are this part of all."""
 _WAYS = ("foreach", "fused")
+_NAMES = ("name", "group_name")
+"""Options of a group that say what it is, not what is done."""
 _VALUE = 0.1
 """Of the gradients: neither they nor their squares are so small that the CPU takes longer."""
 
@@ -73,7 +78,33 @@ class UpdateMicrobenchmark:
         return {"missing": f"the optimizer's update could not be timed: {self.missing}"}
 
     def _timed(self) -> dict:
-        optimizer = self.kind([{**options, "params": _copies(noted)} for options, noted in self.groups if any(noted)])
+        groups = [group for group in self.groups if any(group[1])]
+        merged = _merged(groups)
+        ways = self._ways(groups)
+        if len(merged) < len(groups):
+            ways.update((f"{name}_together", way) for name, way in self._ways(merged).items())
+        known = []
+        for name, update in ways.items():
+            try:
+                update()
+            except Exception:
+                if name == "now":
+                    raise
+            else:
+                known.append(name)
+        times = replay.in_turns([ways[name] for name in known])
+        made = _made(groups[0][0])
+        return {
+            "optimizer": self.kind.__name__,
+            "made": made,
+            "groups": len(groups),
+            "groups_needed": len(merged),
+            **{f"{name}_ms": took for name, took in zip(known, times) if name not in (made, f"{made}_together")},
+        }
+
+    def _ways(self, groups: "list[tuple[dict, list]]") -> dict:
+        """What updates copies of these, by name: as the job does it, and each way that its optimizer knows."""
+        optimizer = self.kind([{**options, "params": _copies(noted)} for options, noted in groups])
         # Without the hooks of all optimizers, which count the job's steps.
         step = self.kind.step.__wrapped__
         before = [tuple(group.get(way) for way in _WAYS) for group in optimizer.param_groups]
@@ -83,26 +114,18 @@ class UpdateMicrobenchmark:
                 group.update(zip(_WAYS, values))
             step(optimizer)
 
-        ways = {"now": before}
-        for name, settings in (("foreach", (True, False)), ("fused", (False, True))):
-            if name in optimizer.defaults:
-                ways[name] = [settings] * len(before)
-        known = []
-        for name, settings in ways.items():
-            try:
-                update(settings)
-            except Exception:
-                if name == "now":
-                    raise
-            else:
-                known.append(name)
-        times = replay.in_turns([lambda settings=ways[name]: update(settings) for name in known])
-        made = _made(before[0])
-        return {
-            "optimizer": self.kind.__name__,
-            "made": made,
-            **{f"{name}_ms": took for name, took in zip(known, times) if name != made},
-        }
+        others = {name: (name == "foreach", name == "fused") for name in _WAYS if name in optimizer.defaults}
+        ways = {"now": before, **{name: [settings] * len(before) for name, settings in others.items()}}
+        return {name: functools.partial(update, settings) for name, settings in ways.items()}
+
+
+def _merged(groups: "list[tuple[dict, list]]") -> "list[tuple[dict, list]]":
+    """With those of the same options as one."""
+    merged: "dict[tuple, tuple[dict, list]]" = {}
+    for options, noted in groups:
+        key = tuple(sorted((name, repr(value)) for name, value in options.items() if name not in _NAMES))
+        merged.setdefault(key, (options, []))[1].extend(noted)
+    return list(merged.values())
 
 
 def _copies(noted: list) -> list:
@@ -114,9 +137,9 @@ def _copies(noted: list) -> list:
     return copies
 
 
-def _made(settings: tuple) -> str:
+def _made(options: dict) -> str:
     """On the CPU an optimizer loops over its tensors unless told otherwise."""
-    return next((way for way, on in zip(_WAYS, settings) if on), "loop")
+    return next((way for way in _WAYS if options.get(way)), "loop")
 
 
 def _obstacle(kind: type, options: dict) -> str:
