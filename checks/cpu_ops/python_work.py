@@ -49,8 +49,9 @@ def python_work(
 
 
 def _known_ms(evidence: Evidence, line: CodeLine) -> float:
-    """What others say of it: calls that were watched, schedules, processes."""
-    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs)
+    """What others say of it: calls that were watched, schedules, processes, a profiler."""
+    cycles = () if isinstance(evidence.profiled, Missing) else evidence.profiled.cycles
+    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs, cycles)
     calls = (call for seen in watched if not isinstance(seen, Missing) for call in seen)
     return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
 

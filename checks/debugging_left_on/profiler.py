@@ -23,26 +23,43 @@ _IN_A_JOB = 1.6
 profiles an operator took 0.9 to 2.6 times as much longer, half of them more than this ..."""
 _SPREAD = (0.6, 1.6)
 """... so the rest is around it."""
-
-
+_ENDING = (0.9, 1.1)
+"""Of what its `step()` was timed to take."""
 _EMITTERS = ("emit_nvtx", "emit_itt")
 
 
 def profiler_ms(evidence: Evidence) -> float | Missing:
     """Per step, of one that does not end by itself, over all steps, profiled or not."""
+    operators_ms = _operators_ms(evidence)
+    return operators_ms if isinstance(operators_ms, Missing) else operators_ms + _cycles_ms(evidence)
+
+
+def _operators_ms(evidence: Evidence) -> float | Missing:
+    """What operators take longer."""
     profiled = evidence.profiled
     timed_ms = 0.0 if isinstance(profiled, Missing) else profiled.timed_ms
     return timed_ms if isinstance(timed_ms, Missing) else evidence.felt_ms(_IN_A_JOB * timed_ms)
 
 
+def _cycles_ms(evidence: Evidence) -> float:
+    """What its cycles' beginnings and ends take."""
+    profiled = evidence.profiled
+    if isinstance(profiled, Missing) or not profiled.share:
+        return 0.0
+    return evidence.felt_ms(sum(call.ms_per_step for call in profiled.cycles))
+
+
 def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
     """None where it is off, ends by itself, was not timed, or costs less than its least share of the step."""
-    profiled, ms = evidence.profiled, profiler_ms(evidence)
-    if isinstance(profiled, Missing) or isinstance(ms, Missing):
+    profiled, cycles_ms = evidence.profiled, _cycles_ms(evidence)
+    if isinstance(profiled, Missing):
         return None
-    cost = Cost(step, min(ms, step.working_ms))
+    timed = _operators_ms(evidence)
+    operators_ms = 0.0 if isinstance(timed, Missing) else timed
+    cost = Cost(step, min(operators_ms + cycles_ms, step.working_ms))
     if cost.share < limits.min_share:
         return None
+    low, high = (spread * operators_ms + ending * cycles_ms for spread, ending in zip(_SPREAD, _ENDING, strict=True))
     return Finding(
         id="PD16.profiler-left-on",
         severity=cost.severity(limits.min_share, limits.error_share),
@@ -50,12 +67,18 @@ def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         message="a profiler of the job's own is on in {profiled_share} of the steps: {cost_ms} per step ({cost_share})",
         reasoning="it records every operator"
         + (" with {records}" if profiled.options else "")
-        + "; timed in the job's process, a step's operators take {timed_ms} longer with such a profiler, and more "
-        "where its records are not in the caches",
+        + (
+            ""
+            if isinstance(timed, Missing)
+            else "; timed in the job's process, a step's operators take {timed_ms} longer with such a profiler, and "
+            "more where its records are not in the caches"
+        )
+        + ("; its `step()` takes {cycles_ms}, where cycles begin and end and traces are written" * (cycles_ms > 0)),
         evidence=(
             *cost.measured(),
             share("profiled_share", profiled.share, "of the steady steps with it on"),
-            milliseconds("timed_ms", ms / _IN_A_JOB, "operators per step times what one takes longer, timed"),
+            milliseconds("timed_ms", operators_ms / _IN_A_JOB, "operators per step times what one takes longer, timed"),
+            milliseconds("cycles_ms", cycles_ms, "in its `step()`, per step of the job"),
             *((Measurement("records", ", ".join(profiled.options), "text", "recorded"),) if profiled.options else ()),
         ),
         location=location(told_trainer(evidence.job, profiled.site, "profiler")),
@@ -71,10 +94,11 @@ def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         ),
         savings=savings(
             step,
-            _SPREAD[0] * cost.ms,
-            _SPREAD[1] * cost.ms,
-            "operators per step, times what one takes longer with such a profiler, timed in the job's process",
-            ceiling=min(_SPREAD[1] * cost.ms, step.working_ms),
+            low,
+            high,
+            "operators per step, times what one takes longer with such a profiler, timed in the job's process"
+            + (", and the calls of its `step()`, as timed" * (cycles_ms > 0)),
+            ceiling=min(high, step.working_ms),
         ),
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..recording.base import NOT_TIMED
 from ..recording.model import Ints, ProcessRecording
-from . import windows
+from . import memory, windows
 from .model import Missing, Profiled
 from .steady import Mask, Selection
 
@@ -28,6 +28,7 @@ def build(process: ProcessRecording, selection: Selection) -> Profiled | Missing
         options=started[-1].options,
         ops_per_step=window if isinstance(window, Missing) else window.ops / max(1, window.steps),
         timing=process.profiler_timing or NOT_TIMED,
+        cycles=memory.calls(process, selection, "profiler.step"),
     )
 
 

@@ -84,6 +84,21 @@ def test_a_profiler_that_records_every_step_is_found_with_its_cost() -> None:
     assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(3.6), pytest.approx(9.6))
 
 
+CYCLES = (CallSite("profiler.step", PROFILER_LINE, 1.0, 9.0),)
+
+
+def test_what_a_profiler_takes_where_its_cycles_end_is_part_of_its_cost() -> None:
+    """Every few steps it sorts what it recorded, and writes a trace."""
+    finding = _found(profiled(share=0.1, cycles=CYCLES))
+    assert number(finding, "cycles_ms") == 9.0 and number(finding, "cost_ms") == pytest.approx(9.6)
+    assert finding.savings.low_ms == pytest.approx(0.36 + 8.1) and finding.savings.high_ms == pytest.approx(0.96 + 9.9)
+    assert "`step()` takes {cycles_ms}" in finding.reasoning
+    alone = _found(profiled(timing=Missing("the job was gone"), cycles=CYCLES))
+    assert number(alone, "cost_ms") == 9.0 and "timed in the job's process" not in alone.reasoning
+    ended = profiled(share=0.0, ending_share=0.2, cycles=CYCLES)
+    assert is_clear(examine(ended, CHECK.limits)), "its schedule is over"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -77,7 +77,7 @@ def test_timings_taken_after_the_last_step_complete_the_window(tmp_path: Path) -
     assert found.batch_timings == BatchTimings((timing,), 4, 90.0, 0.0015)
     assert timing.growing_milliseconds == pytest.approx(0.05)
     assert found.batch_replay == BatchReplay(8, ((1, 2.0), (4, 5.0)))
-    assert found.update == UpdateTiming("Adam", "loop", 9, 0.9, None, 0.1, 0.5)
+    assert found.update == UpdateTiming("Adam", "loop", 9, 0.9, None, 0.1, part=0.5)
     assert found.timings == (DtypeTiming("mm", "[8]", "float64", 0.5, 0.2),)
 
 

@@ -215,10 +215,14 @@ def test_a_window_that_cannot_be_says_why(seen, style, window, reason):
 
 
 def test_a_profiler_of_the_jobs_own_is_noted_from_step_to_step(seen):
-    switched = seen.named("own_profiler").profiler
+    recording = seen.named("own_profiler")
+    switched = recording.profiler
     assert [one.on for one in switched] == [True, False] * (len(switched) // 2)
     assert [one.step for one in switched[:2]] == [16, 19]
     assert switched[0].site.function == "own_profiler" and switched[0].options == () and not switched[0].ends
+    stepped = [call for call in recording.calls if call.kind == "profiler.step"]
+    assert sum(call.count for call in stepped) == STEPS and all(call.us > 0 for call in stepped)
+    assert {call.site.function for call in stepped} == {"own_profiler"}
 
 
 def test_layers_called_one_by_one_are_let_go(seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...recording.base import Missing, Site
+from ...recording.lines import CallSite
 from ...recording.timings import ProfilerTiming
 
 
@@ -24,6 +25,8 @@ class Profiled:
     """Operators below autograd, in all of the step."""
     timing: ProfilerTiming | Missing
     """What an operator takes longer with it."""
+    cycles: tuple[CallSite, ...] = ()
+    """Calls of its `step()`, by line: where a cycle of its schedule ends, what it recorded is sorted and written."""
 
     @property
     def timed_ms(self) -> float | Missing:

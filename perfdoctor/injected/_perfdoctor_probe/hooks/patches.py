@@ -414,13 +414,16 @@ def _profilers(probe) -> None:
     scheduled, started, stopped = (
         probe.guarded("profilers", done) for done in (job.scheduled, job.started, job.stopped)
     )
-    kind, scheduling = module.profile, torch.profiler.profile.__base__
+    kind, scheduled_kind = module.profile, torch.profiler.profile
+    scheduling = scheduled_kind.__base__
     for owner, name, stand_in in (
         (scheduling, "start_trace", _announced(scheduling.start_trace, scheduled, _SELF)),
         (kind, "_start_trace", _followed(kind._start_trace, started, _SELF)),
         (module.emit_nvtx, "__enter__", _followed(module.emit_nvtx.__enter__, started, _SELF)),
         (module.emit_itt, "__enter__", _followed(module.emit_itt.__enter__, started, _SELF)),
         (module, "_disable_profiler", _announced(module._disable_profiler, stopped)),
+        # Where a cycle of its schedule ends, what it recorded is sorted and written in there.
+        (scheduled_kind, "step", probe.calls.wrap("profiler.step", scheduled_kind.step)),
     ):
         probe.changes.put(owner, name, stand_in, "profilers")
 
