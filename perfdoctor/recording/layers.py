@@ -61,8 +61,14 @@ class Layer:
 
     @property
     def even_channels(self) -> int:
-        """Of a convolution: as many outputs as vectors hold wholly, where that is a few more; else its own."""
+        """Of a convolution: as many outputs as vectors hold wholly, where that is a few more or less; else its own."""
         return records.even_channels(self.weight_shape[0])
+
+    @property
+    def even_part(self) -> float:
+        """Of its products, those that are left with such numbers of outputs and of inputs; 1.0 where these are more."""
+        outputs, inputs = self.weight_shape[:2]
+        return min(1.0, self.even_channels / outputs) * min(1.0, records.even_channels(inputs) / inputs)
 
     @property
     def width(self) -> int:

@@ -493,6 +493,16 @@ def test_channels_that_lack_are_an_opportunity_by_passes_made_again() -> None:
     assert (number(finding, "channels"), number(finding, "even")) == (15, 16)
 
 
-@pytest.mark.parametrize("run", [odd(took_ms=9.6), odd(channels=32)], ids=["no faster", "even already"])
+def test_channels_too_many_are_told_by_what_they_cost_beside_their_own_work() -> None:
+    """A layer of 35 channels saves some of its time with 32 anyway, whatever a vector holds."""
+    finding = only(examine(odd(channels=35), CHECK.limits))
+    assert (number(finding, "channels"), number(finding, "even")) == (35, 32)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [odd(took_ms=9.6), odd(channels=32), odd(took_ms=9.4, channels=35)],
+    ids=["no faster", "even already", "no faster but for less work"],
+)
 def test_channels_that_cost_nothing_are_left_alone(run: Evidence) -> None:
     assert is_clear(examine(run, CHECK.limits))

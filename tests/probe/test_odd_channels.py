@@ -1,4 +1,4 @@
-"""Convolutions of a few channels less than a multiple of sixteen, with channels of zeros beside them."""
+"""Convolutions of a few channels off a multiple of sixteen, with channels of zeros beside them or without the last."""
 
 from __future__ import annotations
 
@@ -68,8 +68,26 @@ def test_the_model_gives_the_same_numbers(mode: bool, last: bool) -> None:
     assert model.first[0](images).shape[1] == 15
 
 
-def test_passes_are_made_again_that_way() -> None:
-    model = Wide(15)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "channels last"])
+def test_a_few_channels_too_many_are_left_out(last: bool) -> None:
+    model, images = Wide(17), torch.randn(4, 3, 8, 8)
+    if last:
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    evened = Evened()
+    way = evened.way(None, model)
+    way.change()
+    try:
+        assert model(images).shape == (4, 5)
+        first = model.first(images)
+        shapes = [first.shape[1], model.second(first).shape[1]]
+    finally:
+        way.put_back()
+    assert evened.seen and shapes == [16, 32]
+
+
+@pytest.mark.parametrize("channels", [15, 17])
+def test_passes_are_made_again_that_way(channels: int) -> None:
+    model = Wide(channels)
     left = ways._with_even_channels(_noted(model))
     assert left is not None and left > 0
     assert nn.Conv2d(3, 15, 3)(torch.zeros(1, 3, 3, 3)).shape[1] == 15, "torch is as it was"
@@ -90,7 +108,8 @@ def test_where_it_says_nothing_there_is_nothing(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "odd"), [(14, True), (13, False), (16, False), (31, True), (57, True), (40, False)]
+    ("channels", "odd"),
+    [(14, True), (13, False), (16, False), (17, True), (20, False), (31, True), (35, True), (57, True), (40, False)],
 )
 def test_a_few_channels_are_near(channels: int, odd: bool) -> None:
     assert is_odd(nn.Conv2d(3, channels, 3)) is odd

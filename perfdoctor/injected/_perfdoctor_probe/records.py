@@ -164,14 +164,14 @@ VECTOR_EXTENSION_VARIABLES = (
 LAYER_RANGE = "perfdoctor layer "
 """In a trace, the range around each call of a module, with its number behind."""
 
-_CHANNELS, _MORE_CHANNELS = 16, 0.15
-"""That vectors hold at most; and of a convolution's channels, how many more are the same model by and large."""
+_CHANNELS, _OTHER_CHANNELS = 16, 0.15
+"""That vectors hold at most; and of a convolution's channels, how many more or less are the same model by and large."""
 
 
 def even_channels(channels: int) -> int:
-    """The next multiple of what vectors hold, where that is near; else as many as there are."""
-    above = -(-channels // _CHANNELS) * _CHANNELS
-    return above if above - channels <= _MORE_CHANNELS * channels else channels
+    """The nearest multiple of what vectors hold, where that is near; else as many as there are."""
+    nearest = max(1, round(channels / _CHANNELS)) * _CHANNELS
+    return nearest if abs(nearest - channels) <= _OTHER_CHANNELS * channels else channels
 
 
 def quoted(text: str) -> str:
