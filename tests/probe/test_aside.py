@@ -106,6 +106,19 @@ def test_what_ends_in_numbers_that_are_read_is_a_metric(name: str) -> None:
     assert METRIC in watched(_trains(METRICS[name]))["metrics"]
 
 
+def test_what_one_of_the_steps_does_is_not_done_in_each() -> None:
+    """An evaluation at the end of an epoch, which is there in the middle of the window."""
+
+    steps = itertools.count()
+
+    def evaluates(job: Job, scores: torch.Tensor) -> None:
+        # One step comes before the window, and one before those that are judged.
+        if next(steps) == 2:
+            ranking(job.model(job.x).detach()).item()
+
+    assert watched(_trains(evaluates))["metrics"] == [] and next(steps) == 4
+
+
 def test_what_is_made_of_more_numbers_in_each_step_grows() -> None:
     seen: list[torch.Tensor] = []
 

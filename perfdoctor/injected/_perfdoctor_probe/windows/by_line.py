@@ -8,6 +8,8 @@ _NAMES = 3
 """Operators told of each line, the longest."""
 _KEPT = 20
 """Rows kept, the largest."""
+_OFTEN = 2
+"""Steps that run a line, if each is to do so."""
 
 
 def by_line(calls) -> "dict[tuple, int]":
@@ -19,6 +21,15 @@ def by_line(calls) -> "dict[tuple, int]":
     for stack, ns in by_stack.items():
         for depth in range(1, len(stack) + 1):
             found[stack[:depth]] = found.get(stack[:depth], 0) + ns
+    return found
+
+
+def _steps_by_line(calls) -> "dict[tuple, set[int]]":
+    """The steps that run each line, but for the first, by the lines from the outermost one to it."""
+    found: "dict[tuple, set[int]]" = {}
+    for step, stack in {(one.step, one.stack) for one in calls if one.step}:
+        for depth in range(1, len(stack) + 1):
+            found.setdefault(stack[:depth], set()).add(step)
     return found
 
 
@@ -37,15 +48,19 @@ def names(calls: list) -> "list[str]":
     return list(dict.fromkeys(operator(func._schema.name) for func in longest))
 
 
-def aside_rows(calls: "list[tuple]", spent: "dict[tuple, int]", judged: int, sites) -> "list[dict]":
-    """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `spent` is below every line.
-    Those of the first step, before these, do not count."""
+def aside_rows(calls: "list[tuple]", seen: list, judged: int, sites) -> "list[dict]":
+    """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `seen` are all calls. Those of
+    the first step, before these, do not count, nor do lines that one of several steps runs and no other: an evaluation
+    at the end of an epoch."""
+    spent, steps = by_line(seen), _steps_by_line(seen)
     calls = [(one, size) for one, size in calls if one.step and one.stack]
     chosen = by_line([one for one, _ in calls])
     rows: "dict[tuple, list]" = {}
     sizes: "dict[tuple, dict[int, int]]" = {}
     for one, size in calls:
         line = whole_line(one.stack, spent, chosen)
+        if len(steps[line]) < min(judged, _OFTEN):
+            continue
         rows.setdefault(line, []).append(one)
         of_step = sizes.setdefault(line, {})
         of_step[one.step] = max(size, of_step.get(one.step, 0))

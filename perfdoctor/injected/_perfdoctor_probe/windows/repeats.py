@@ -323,7 +323,7 @@ class Repeats(TorchDispatchMode):
         seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
         whole = sum(ns for step, ns in self.spent_ns.items() if step)
         again, self.kept = self.samples.judged(whole, steps - 1)
-        self.each_epoch = aside_rows(again, by_line(seen), steps - 1, self.sites)
+        self.each_epoch = aside_rows(again, seen, steps - 1, self.sites)
         return {
             **self._judged(seen, whole, steps - 1, steps),
             **self._aside(seen, steps - 1),
@@ -357,8 +357,7 @@ class Repeats(TorchDispatchMode):
     def _aside(self, seen: "list[_Made]", judged: int) -> dict:
         """What is computed aside, by line, in `judged` steps."""
         self.equivalents.close()  # what is there now is there for somebody else
-        spent = by_line(seen)
-        return {kind: aside_rows(calls, spent, judged, self.sites) for kind, calls in self.aside.calls().items()}
+        return {kind: aside_rows(calls, seen, judged, self.sites) for kind, calls in self.aside.calls().items()}
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)
