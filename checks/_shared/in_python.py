@@ -42,3 +42,8 @@ def named(site: Site) -> str:
     """`ngrams` (metrics.py:12)."""
     name = site.function.rpartition(".<locals>.")[2]
     return f"`{name}` ({site.file}:{site.line})"
+
+
+def profilers_calls(evidence: Evidence) -> tuple[CallSite, ...]:
+    """Those of a profiler of the job's own, of whose `step()` PD16 tells."""
+    return () if isinstance(evidence.profiled, Missing) else evidence.profiled.cycles

@@ -18,8 +18,8 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import CodeLine, EpochStarts, Evidence, Step
 
-from .._shared.in_python import named
-from .._shared.lines import PYTHON_PARTS, function
+from .._shared.in_python import named, profilers_calls
+from .._shared.lines import PYTHON_PARTS, function, key
 from .._shared.spread import Spread, starts_of
 from .limits import Limits
 from .python_work import SAVED
@@ -33,9 +33,10 @@ def python_between(evidence: Evidence, step: Step, limits: Limits) -> tuple[Find
     starts = starts_of(evidence.epoch_starts)
     if starts is None:
         return ()
+    profiler = {key(call.site) for call in profilers_calls(evidence)}
     by_function: defaultdict[tuple[str, str], list[CodeLine]] = defaultdict(list)
     for line in starts.lines:
-        if line.part in PYTHON_PARTS:
+        if line.part in PYTHON_PARTS and key(line.site) not in profiler:
             by_function[function(line.site)].append(line)
     dearest = max(by_function.values(), key=_ms, default=[])
     return () if not dearest or _is_told(starts, dearest) else present(_finding(step, starts, dearest, limits))

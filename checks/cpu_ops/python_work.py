@@ -10,7 +10,7 @@ from perfdoctor.api.causes import compute
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings, share
 from perfdoctor.api.quantities import Cause, CodeLine, Evidence, Missing, Step
 
-from .._shared.in_python import lines_in_python, lists_read, named
+from .._shared.in_python import lines_in_python, lists_read, named, profilers_calls
 from .._shared.lines import function, key
 from .._shared.pauses import awaited_pause, is_worked_for
 from .limits import Limits
@@ -50,8 +50,8 @@ def python_work(
 
 def _known_ms(evidence: Evidence, line: CodeLine) -> float:
     """What others say of it: calls that were watched, schedules, processes, a profiler."""
-    cycles = () if isinstance(evidence.profiled, Missing) else evidence.profiled.cycles
-    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs, cycles)
+    profiler = profilers_calls(evidence)
+    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs, profiler)
     calls = (call for seen in watched if not isinstance(seen, Missing) for call in seen)
     return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
 

@@ -42,11 +42,11 @@ def _operators_ms(evidence: Evidence) -> float | Missing:
 
 
 def _cycles_ms(evidence: Evidence) -> float:
-    """What its cycles' beginnings and ends take."""
-    profiled = evidence.profiled
-    if isinstance(profiled, Missing) or not profiled.share:
+    """What its cycles' beginnings and ends take of an ordinary step: beside a window a cycle has more to write."""
+    profiled, step = evidence.profiled, evidence.step
+    if isinstance(profiled, Missing) or isinstance(step, Missing) or not profiled.share:
         return 0.0
-    return evidence.felt_ms(sum(call.ms_per_step for call in profiled.cycles))
+    return evidence.felt_ms(min(step.parts.other, sum(call.ms_per_step for call in profiled.cycles)))
 
 
 def profiler_left_on(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from ill_runs.cpu_ops import DRAW_LINE, drawn_each_epoch
+from ill_runs.debugging import profiled
 from perfdoctor.checks.cpu_ops import CHECK
 from samples import asked, ids, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Part, Severity
-from perfdoctor.evidence.model import SameResult, Site
+from perfdoctor.evidence.model import CallSite, SameResult, Site
 
 examined, found = asked(CHECK)
 
@@ -22,6 +23,14 @@ def test_the_function_is_told_at_its_dearest_line_spread_over_the_steps() -> Non
     assert number(finding, "worst_share") == pytest.approx(0.75)
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.4, 8.0))
     assert finding.savings.part is Part.EPOCH
+
+
+def test_where_a_profilers_cycle_ends_is_told_as_the_profilers() -> None:
+    cycles = (CallSite("profiler.step", DRAW_LINE, 1.0, 6.0),)
+    beside = with_(drawn_each_epoch(1200.0), profiled=profiled(cycles=cycles).profiled)
+    finding = found(beside)
+    assert finding.location is not None and finding.location.line == 35, "the next dear line of that function"
+    assert number(finding, "cost_ms") == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(("ms", "fires"), [(100.0, False), (200.0, True)])
