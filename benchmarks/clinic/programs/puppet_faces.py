@@ -78,7 +78,8 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"loss {loss.item():.3f}, {time.perf_counter() - began:.1f} s")
+    print(f"loss {loss.item():.3f}")
+    print(f"rate {STEPS * BATCH / (time.perf_counter() - began):.2f} samples/s")
 
 
 if __name__ == "__main__":
