@@ -4,7 +4,7 @@ leaves them to it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -24,11 +24,14 @@ _PER_CALL = 5
 """Operators for each tensor from which on clipping is called for each: a call takes 8, and two for each of its tensors
 with `foreach=False`, which on a CPU is no slower than all at once (0.71 ms for 124 tensors, and 0.63)."""
 _PARTS = ("other", "optimizer")
+_MOST = 0.5
+"""Of the gradients, for which a hook is called that looks at all: one on every weight, and on no bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterLoop:
-    """Lines of one function that run once for each parameter, between the passes or in the job's own optimizer."""
+    """Lines of one function that run once for each parameter: between the passes, in the job's own optimizer, or in the
+    backward pass, which calls it for each gradient."""
 
     lines: tuple[Line, ...]
     reads: tuple[CallSite, ...]
@@ -50,6 +53,11 @@ class ParameterLoop:
     @property
     def ops(self) -> float:
         return sum(line.ops_per_step for line in self.lines)
+
+    @property
+    def is_hook(self) -> bool:
+        """Whether the backward pass calls it."""
+        return self.main.part == "backward"
 
     @property
     def is_clipping(self) -> bool:
@@ -74,20 +82,27 @@ def state_lines(step: Step, lines: Iterable[Line]) -> tuple[Line, ...]:
 
 
 def parameter_loops(
-    evidence: Evidence, lines: Iterable[Line], reads: Iterable[CallSite], told: set[tuple[str, int]]
+    evidence: Evidence, lines: Iterable[Line], reads: Sequence[CallSite], told: set[tuple[str, int]]
 ) -> list[ParameterLoop]:
     """Loops over parameters among the lines but for those that were `told`, the dearest first."""
     timing = Missing("no operators") if isinstance(evidence.ops, Missing) else evidence.ops.parameters
-    least_ops = inf if isinstance(timing, Missing) else _PER_CALL * max(LEAST_RUNS, timing.tensors)
+    tensors = inf if isinstance(timing, Missing) else max(LEAST_RUNS, timing.tensors)
+    reading = {key(read.site) for read in reads}
     of_function: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
-        if line.part in _PARTS and key(line.site) not in told and _is_loop(line, least_ops):
+        is_loop = line.part in _PARTS and _is_loop(line, _PER_CALL * tensors)
+        if key(line.site) not in told and (is_loop or (key(line.site) in reading and _is_hook(line, tensors))):
             of_function.setdefault((*function(line.site), line.part), []).append(line)
     loops = []
     for group in of_function.values():
         here = {key(line.site) for line in group}
         loops.append(ParameterLoop(tuple(group), tuple(read for read in reads if key(read.site) in here)))
     return sorted(loops, key=lambda loop: -loop.ms)
+
+
+def _is_hook(line: Line, tensors: float) -> bool:
+    """Of a line that reads numbers: whether the backward pass calls it for most of the gradients."""
+    return line.part == "backward" and line.loop is None and line.runs_per_step >= _MOST * tensors
 
 
 def _is_loop(line: Line, least_ops: float) -> bool:

@@ -36,6 +36,7 @@ network that each go back by themselves, with `retain_graph=True`, go through al
 Example
 -------
     norms = [p.grad.norm().item() for p in model.parameters()]
+    p.register_hook(lambda gradient: norms.append(gradient.norm().item()))   # for each p
     for average, p in zip(ema.parameters(), model.parameters()):
         average.mul_(0.999).add_(p, alpha=0.001)
     groups = [{"params": [p], "weight_decay": 0.01 * (p.ndim > 1)} for p in model.parameters()]   # two would do

@@ -74,7 +74,7 @@ def parameter_loop(evidence: Evidence, step: Step, loop: ParameterLoop, limits: 
             high,
             method,
             ceiling=cost.ms,
-            part=Part.COMPUTE if by_hand else Part.OTHER,
+            part=Part.COMPUTE if by_hand or loop.is_hook else Part.OTHER,
         ),
     )
 
@@ -91,6 +91,8 @@ def _believed(loop: ParameterLoop, timing: ParameterTiming | Missing) -> float:
 def _what(loop: ParameterLoop) -> str:
     if loop.is_clipping:
         return "gradients are clipped one tensor after another"
+    if loop.is_hook:
+        return "a hook is called for {tensors:gradient} and reads {reads:scalar}"
     if loop.main.part == "optimizer":
         return "the optimizer's own `step` goes through {tensors:parameter} one by one"
     if loop.reads:
@@ -133,7 +135,9 @@ def _fix(loop: ParameterLoop) -> Fix:
         )
     if loop.reads:
         return Fix(
-            text="Compute the norms of all gradients at once and read one number, or none: clipping needs no read.",
+            text="Compute the norms of all gradients at once"
+            + (", after the backward pass," if loop.is_hook else "")
+            + " and read one number, or none: clipping needs no read.",
             code="norms = torch._foreach_norm([p.grad for p in model.parameters() if p.grad is not None])\n"
             "total = torch.stack(norms).norm()  # still a tensor; read it every 50 steps\n"
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # returns it, too",

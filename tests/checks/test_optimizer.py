@@ -20,10 +20,11 @@ from ill_runs.optimizer import (
     zeroed,
 )
 from perfdoctor.checks.optimizer import CHECK, examine
-from samples import healthy, ids, is_clear, number, on_gpu, only, with_
+from samples import HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Part, Severity
 from perfdoctor.evidence.model import CodeLine, Evidence, Missing
+from perfdoctor.report.wording import filled
 
 
 def _ids(evidence: Evidence) -> list[str]:
@@ -261,3 +262,26 @@ def test_a_window_that_was_disturbed_is_believed_where_another_met_the_line_too(
     site = run.hot_lines[0].site  # type: ignore[index]
     watched = (CodeLine(site, "optimizer", True, 9.0, 0.7),)
     assert "PD17.factorized-each-step" in _ids(with_(run, code_lines=watched))
+
+
+def _hooked(tensors: float = 120.0, reads: float = 120.0, part: str = "backward") -> Evidence:
+    """A line that the backward pass, or a loop, calls for so many of 120 gradients."""
+    run = parameter_loop(reads=reads, part=part)
+    assert not isinstance(run.hot_lines, Missing)
+    line = replace(run.hot_lines[0], loop=None, runs_per_step=tensors)
+    return with_(run, hot_lines=(line, *HOT_LINES))
+
+
+def test_a_hook_that_reads_each_gradient_is_told_by_its_line() -> None:
+    finding = only(examine(_hooked(), CHECK.limits))
+    assert finding.id == "PD17.parameter-reads" and finding.savings.part is Part.COMPUTE
+    assert filled(finding).message.startswith("a hook is called for 120 gradients and reads 120 scalars")
+    assert "after the backward pass" in finding.fix.text
+    assert "after the backward pass" not in only(examine(parameter_loop(reads=120.0), CHECK.limits)).fix.text
+
+
+@pytest.mark.parametrize(
+    "run", [_hooked(tensors=20.0), _hooked(reads=0.0), _hooked(part="forward")], ids=["few", "unread", "forward"]
+)
+def test_what_reads_few_gradients_or_none_is_no_such_hook(run: Evidence) -> None:
+    assert not ids(examine(run, CHECK.limits))
