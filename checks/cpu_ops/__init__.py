@@ -27,14 +27,15 @@ given for the first time differ; where half of them or fewer do, its own pass is
 once, which has to give the same numbers. For three steps, the arguments and results of each call of the user's own
 functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be given one of a
 few arguments by chance, how many there are is estimated from how many calls came again, and from that what comes again
-in the run. Into which operators each result goes: what no backward pass goes through and nobody reads; and what is made
-of nothing but samples and tensors that stay as they are until the job's end. Where steps take long at equal distances,
-the operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or two, all
-lines of the user's code with what they take, Python and libraries included: those that issue hardly any operators are
-told by function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step before which
-the loop does something else, where such steps come at equal distances. Operators that few networks need in every step
-(decompositions of matrices, sorts, Fourier transforms, distances of all pairs), where one takes a third of it. Loops
-over parameters and copies of the model's state are told by PD17.
+in the run. Into which operators each result goes: what no backward pass goes through and nobody reads; what leads to a
+product with 0 and to nothing else with a graph; and what is made of nothing but samples and tensors that stay as they
+are until the job's end. Where steps take long at equal distances, the operators without a graph of one of them, such as
+those of an evaluation, in the same ways. For a step or two, all lines of the user's code with what they take, Python
+and libraries included: those that issue hardly any operators are told by function, or as waiting where the thread has
+no CPU meanwhile and wants none. The same of one step before which the loop does something else, where such steps come
+at equal distances. Operators that few networks need in every step (decompositions of matrices, sorts, Fourier
+transforms, distances of all pairs), where one takes a third of it. Loops over parameters and copies of the model's
+state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
@@ -46,19 +47,20 @@ whole batch pays them once: such loops in losses were 17 to 59 times slower than
 scalar read makes the host wait until the device has done all that was asked of it, and then the device waits for the
 host. On a CPU a read is cheap, but one per sample and step adds up. A list holds an object for each number:
 `torch.tensor()` reads a million of them in 144 ms, NumPy in 20. A property that computes is computed each time it is
-read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first one: a
-graph model whose vectors were propagated twice per step took twice as long. Masks, positional encodings, normalised
-adjacency matrices and the features of a frozen encoder are the same in every step; so is a table or a file that a
-function computes or reads each time it is called. `(q @ k.T) @ v` without a softmax in between makes a matrix of each
-position with each, `q @ (k.T @ v)` one of each feature with each; differences of each with each take as many numbers
-as there are pairs times features, from memory and back, where a product of matrices needs the pairs alone. A tensor
-that is filled or read part by part (`outputs[:, t] = h`, `inputs[:, t]`) is copied or made anew once for each part in
-the backward pass: of 100 parts, a hundred times. Rows that are repeated before a layer (one user for each candidate, an
-atom for each of its bonds, a grid for each sample) are computed as often as they come, and so are their gradients.
-`torch.randperm(n)[:256]` and `np.random.choice(n, 256, replace=False)` shuffle all n numbers: of 400,000 in 3.0 and 4.8
-ms, where drawing 256 takes 2 us by torch and 9 by a generator of NumPy's. The largest singular value of two matrices
-of 256 x 256, by a whole decomposition in each step, took 12.9 s of a job; by one step of power iteration, 2.2 s with
-all else.
+read, and a second forward pass on the same batch, for a metric or another loss, takes as long as the first one: a graph
+model whose vectors were propagated twice per step took twice as long. Masks, positional encodings, normalised adjacency
+matrices and the features of a frozen encoder are the same in every step; so is a table or a file that a function
+computes or reads each time it is called. A loss whose weight is 0 is computed, and gone back through with zeros, as one
+that counts: a decoder so weighted took half of each step of a small autoencoder. `(q @ k.T) @ v` without a softmax in
+between makes a matrix of each position with each, `q @ (k.T @ v)` one of each feature with each; differences of each
+with each take as many numbers as there are pairs times features, from memory and back, where a product of matrices
+needs the pairs alone. A tensor that is filled or read part by part (`outputs[:, t] = h`, `inputs[:, t]`) is copied or
+made anew once for each part in the backward pass: of 100 parts, a hundred times. Rows that are repeated before a layer
+(one user for each candidate, an atom for each of its bonds, a grid for each sample) are computed as often as they come,
+and so are their gradients. `torch.randperm(n)[:256]` and `np.random.choice(n, 256, replace=False)` shuffle all n
+numbers: of 400,000 in 3.0 and 4.8 ms, where drawing 256 takes 2 us by torch and 9 by a generator of NumPy's. The
+largest singular value of two matrices of 256 x 256, by a whole decomposition in each step, took 12.9 s of a job; by one
+step of power iteration, 2.2 s with all else.
 
 Of integers no library of linear algebra has products: of two matrices of 896 x 896 they take 44 ms as int64, 8 as
 float32 and 18 as float64, which hold the same sums exactly below 2**24 and 2**53.
@@ -107,6 +109,7 @@ Example
     features = backbone(images)                                       # frozen: once per sample, kept in a tensor
     rows = torch.randperm(n)[:256]                                    # torch.randint(n, (256,))
     loss = loss + 1e-3 * torch.linalg.matrix_norm(weight, 2)          # power iteration: u @ weight @ v
+    loss = loss + config.weight * reconstruction(model, x)            # weight is 0: if config.weight > 0: ...
     loss = loss + 1e-4 * sum(p.pow(2).sum() for p in parameters)      # optim.SGD(parameters, lr, weight_decay=2e-4)
 
 How to fix
@@ -187,6 +190,7 @@ from .same_each_epoch import same_each_epoch
 from .same_result import is_about, needless, runs_in, same_result
 from .scalar_reads import ScalarReads
 from .unused import unused_work
+from .weighted import weighted_by_zero
 
 
 def examine(evidence: Evidence, limits: Limits) -> Outcome:
@@ -222,6 +226,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *equivalents(evidence, step, limits),
         *repeated_rows(evidence, step, limits),
         *unused_work(evidence, step, limits),
+        *weighted_by_zero(evidence, step, limits),
         *same_each_epoch(evidence, step, limits),
     )
     findings += dear_operators(evidence, step, lines, lines_told | _named(findings), limits)

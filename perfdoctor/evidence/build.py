@@ -85,6 +85,7 @@ _BUILDERS: Mapping[str, Callable[[_Rank], object]] = {
     "repeated_work": lambda rank: windows.repeated(rank.process, rank.step),
     "metrics": lambda rank: windows.aside(rank.process, rank.step, lambda seen: seen.metrics),
     "unused_work": lambda rank: windows.aside(rank.process, rank.step, lambda seen: seen.unused),
+    "weighted": lambda rank: windows.weighted(rank.process, rank.step),
     "of_samples": lambda rank: windows.of_samples(rank.process, rank.step),
     "equivalents": lambda rank: windows.equivalents(rank.process, rank.step),
     "derivatives": lambda rank: windows.derivatives(rank.process),

@@ -23,6 +23,7 @@ from ..recording.repeats import (
     SampleWork,
     SingleDerivatives,
     SubnormalNumbers,
+    WeightedWork,
 )
 from ..recording.timings import CALLS_NOT_TRACED, NOT_TRACED, PassWays, ThreadRound, TracingTiming
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
@@ -219,6 +220,17 @@ def aside(
     return tuple(
         replace(one, forward_ms=one.forward_ms * scale, later_ms=one.forward_ms * scale * longer * one.grows)
         for one in which(window)
+    )
+
+
+def weighted(process: ProcessRecording, step: Step | Missing) -> tuple[WeightedWork, ...] | Missing:
+    """What is multiplied by 0, the dearest first; operators never fill more than an ordinary step has room for."""
+    seen = in_a_step(process, step)
+    if isinstance(seen, Missing):
+        return seen
+    window, scale = seen
+    return tuple(
+        replace(one, forward_ms=one.forward_ms * scale, backward_ms=one.backward_ms * scale) for one in window.weighted
     )
 
 

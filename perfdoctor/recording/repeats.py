@@ -97,6 +97,21 @@ class AsideWork:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightedWork:
+    """A line that multiplies by 0 what is computed for that alone. Per step."""
+
+    at: Site
+    ops_per_step: float
+    """Operators that lead to nothing else that has a graph; views of tensors do not count."""
+    forward_ms: float
+    """In those of them at whose results nobody looks. Recorded as watched; in evidence in an ordinary step."""
+    backward_ms: float
+    """The same in nodes of the backward pass that belong to them."""
+    operators: tuple[str, ...]
+    """The longest of them: `addmm`."""
+
+
+@dataclass(frozen=True, slots=True)
 class GrowingWork:
     """A line that goes through more numbers with each step: the beginning of one tensor, or parts that are joined, and
     what is computed of that. Recorded as it was watched; in evidence in an ordinary step."""
@@ -236,6 +251,8 @@ class RepeatsWindow:
     """What ends in numbers that are read or kept, the dearest line first."""
     unused: tuple[AsideWork, ...] = ()
     """What ends in tensors that nobody reads; the same."""
+    weighted: tuple[WeightedWork, ...] = ()
+    """What is multiplied by 0, the dearest first."""
     growing: tuple[GrowingWork, ...] = ()
     """The dearest first."""
     first_step: int = 0

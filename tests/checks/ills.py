@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ill_runs.aside import metric, same_each_epoch, unused, validated
+from ill_runs.aside import metric, same_each_epoch, unused, validated, weighted
 from ill_runs.backend import beside_a_gpu, reference_blas, without_onednn
 from ill_runs.batch_size import batch_timings, in_parts, mixed, padded, small_batch
 from ill_runs.checkpoints import HELD, checkpoints, scratch_files
@@ -324,6 +324,7 @@ ILL: dict[str, Evidence] = {
     "PD10.repeated-work": repeated(),
     "PD10.same-each-epoch": same_each_epoch(),
     "PD10.unused-work": unused(),
+    "PD10.weighted-by-zero": weighted(),
     "PD10.product-order": otherwise(),
     "PD10.empty-product": otherwise("one-hot"),
     "PD10.broadcast-then-sum": otherwise("distance"),

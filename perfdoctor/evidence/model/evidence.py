@@ -22,6 +22,7 @@ from ...recording.repeats import (
     SampleWork,
     SingleDerivatives,
     SubnormalNumbers,
+    WeightedWork,
 )
 from ...recording.settings import PLAIN_ALLOCATOR, AllocatorTiming, Backend, Cudnn, Precision, Threads
 from ...recording.spark import NO_SPARK, SparkResources
@@ -136,6 +137,8 @@ class Evidence:
     """What steps compute for numbers that training does not need, the dearest line first."""
     unused_work: tuple[AsideWork, ...] | Missing = NOT_RECORDED
     """What they compute that nobody reads; the same."""
+    weighted: tuple[WeightedWork, ...] | Missing = NOT_RECORDED
+    """What they compute to multiply it by 0; the same."""
     growing_work: tuple[GrowingWork, ...] | Missing = NOT_RECORDED
     """In the mean of the steps seen; the dearest first."""
     of_samples: SampleWork | Missing | None = NOT_RECORDED

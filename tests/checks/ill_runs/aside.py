@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import healthy, with_
 
-from perfdoctor.evidence.model import AsideWork, Evidence, Missing, SamplesAsked, SampleWork, Site
+from perfdoctor.evidence.model import AsideWork, Evidence, Missing, SamplesAsked, SampleWork, Site, WeightedWork
 
 METRIC_LINE = Site("train.py", 31, "training_step")
 DECODER_LINE = Site("model.py", 22, "forward")
@@ -31,6 +31,12 @@ def validated(**changes: Any) -> Evidence:
 def unused(**changes: Any) -> Evidence:
     """Tensors that nobody reads."""
     return with_(healthy(), unused_work=(with_(DECODER, **changes),))
+
+
+def weighted(**changes: Any) -> Evidence:
+    """A decoder whose loss has a weight of 0; of 25 ms."""
+    work = WeightedWork(at=METRIC_LINE, ops_per_step=7.0, forward_ms=2.0, backward_ms=4.0, operators=("addmm", "relu"))
+    return with_(healthy(), weighted=(with_(work, **changes),))
 
 
 BACKBONE = AsideWork(at=Site("train.py", 35, "main"), ops_per_step=40.0, forward_ms=8.0, operators=("convolution",))

@@ -4,7 +4,8 @@ Each operator's result is followed into the operators that read it. Training nee
 what optimizers and the making of batches read, what is written to memory that was there before, and all that leads
 there; and it may need what leaves torch as more than a few numbers (`numpy()`, `tolist()`, a pickle), or outlives the
 steps that are watched. What is left ends in single numbers that are read or kept (a metric), or in tensors that nobody
-reads at all. What is made of gradients is the business of `gradients`.
+reads at all. What is made of gradients is the business of `gradients`. What is multiplied by 0 (`weighted`) training
+does not need either, though its backward pass goes through that.
 
 Not followed are numbers that come back: an agent acts on what it reads, and is told of the world by arrays. So nothing
 is told of steps that read arrays from elsewhere and no loader. A whole number that is no count (`argmax`) may choose
@@ -29,6 +30,8 @@ _LEAVES = ("__array__", "__dlpack__", "__reduce_ex__", "data_ptr", "numpy", "tol
 """Methods of tensors that hand their numbers to others."""
 _BEGINS_BACKWARD = torch.ops.aten.ones_like.default
 """A pass backwards begins with it, of the loss."""
+_PRODUCTS = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar)
+"""Operators that may multiply by 0."""
 _COUNTS = {"add", "count_nonzero", "mul", "sub", "sum"}
 """Operators that make whole numbers which choose nothing."""
 
@@ -55,6 +58,7 @@ class _Computed:
         "is_needed",
         "is_read",
         "is_told",
+        "is_void",
         "leaves",
         "numbers",
         "of_backward",
@@ -77,6 +81,8 @@ class _Computed:
         self.is_dark = False
         """Its result has no graph and is not read on this thread, or so it is with all that was made of it: another
         thread may read it."""
+        self.is_void = False
+        """It multiplies by 0."""
         self.numbers = 0
         """Of its largest result."""
         self.held: "list[tuple[int, StorageWeakRef]]" = []
@@ -164,6 +170,7 @@ class Aside:
             return
         written = set(self.values.written(func, args, kwargs))
         computed = _Computed(seen, sources, func is _BEGINS_BACKWARD or self._is_needed(seen, written))
+        computed.is_void = func in _PRODUCTS and seen.has_node and any(map(_is_zero, args))
         self.calls_seen.append(computed)
         read = {one.untyped_storage()._cdata for one in tensors((args, kwargs))} - written
         for one in tensors((result, args, kwargs) if written else result):
@@ -205,6 +212,29 @@ class Aside:
         """Whether its few numbers are there still, for somebody to look at."""
         return any(not storage.expired() for _, storage in one.held)
 
+    def weighted(self) -> "list[tuple]":
+        """Calls of which nothing with a graph is made but a product with 0: the row of that, their own, and whether
+        somebody looks at what they compute. To be asked before `calls`."""
+        readers: "dict[int, list[_Computed]]" = {}
+        leads: "dict[int, tuple[_Computed, bool]]" = {}
+        found = []
+        for one in reversed(self.calls_seen):
+            if one.of_backward:
+                continue
+            seen = readers.get(id(one), [])
+            with_graph = [other for other in seen if other.seen.has_node]
+            to_zero = [leads.get(id(other)) for other in with_graph]
+            if one.is_void:
+                leads[id(one)] = one, False
+            elif one.seen.made is not None and to_zero and None not in to_zero:
+                is_read = one.is_told or one.leaves or len(with_graph) < len(seen)
+                product, is_read = to_zero[0][0], is_read or any(read for _, read in to_zero)
+                leads[id(one)] = product, is_read
+                found.append((product.seen.made, one.seen.made, is_read))
+            for source in one.sources:
+                readers.setdefault(id(source), []).append(one)
+        return [row for row in found if row[0] is not None]
+
     def calls(self) -> "dict[str, list]":
         """Those that end in numbers (`metrics`), and those that end in nothing (`unused`): their rows, and how many
         numbers each makes."""
@@ -222,6 +252,15 @@ class Aside:
             if is_told or not is_dark:
                 found["metrics" if is_told else "unused"].append((one.seen.made, one.numbers))
         return found
+
+
+def _is_zero(factor) -> bool:
+    """A number, or a tensor of one number that does not learn."""
+    if isinstance(factor, torch.Tensor):
+        if factor.dim() or factor.requires_grad or factor.device.type != "cpu":
+            return False
+        factor = torch._C.TensorBase.item(factor)
+    return isinstance(factor, (int, float)) and factor == 0
 
 
 def _name(made) -> str:

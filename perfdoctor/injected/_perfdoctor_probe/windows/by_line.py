@@ -48,6 +48,31 @@ def names(calls: list) -> "list[str]":
     return list(dict.fromkeys(operator(func._schema.name) for func in longest))
 
 
+def weighted_rows(calls: "list[tuple]", judged: int, sites, backward_ns) -> "list[dict]":
+    """Calls with the product that makes them needless before them and, behind, whether somebody looks at them, by the
+    line of the product, the dearest first, in `judged` steps; `backward_ns` says what a call's node took."""
+    rows: "dict[tuple, list[tuple]]" = {}
+    for product, one, is_read in calls:
+        if product.step and product.stack:
+            rows.setdefault(product.stack[-1], []).append((product.step, one, is_read))
+    found = []
+    for line, seen in rows.items():
+        if len({step for step, _, _ in seen}) < min(judged, _OFTEN):
+            continue
+        made = [one for _, one, _ in seen]
+        forward_ns = sum(one.spent_ns for _, one, is_read in seen if not is_read)
+        found.append(
+            {
+                "at": sites.number((*line, None)),
+                "ops_per_step": rounded(len(made) / judged),
+                "forward_ms": milliseconds(forward_ns, judged),
+                "backward_ms": milliseconds(sum(map(backward_ns, made)), judged),
+                "operators": names(made),
+            }
+        )
+    return sorted(found, key=lambda row: -row["forward_ms"] - row["backward_ms"])[:_KEPT]
+
+
 def aside_rows(calls: "list[tuple]", seen: list, judged: int, sites) -> "list[dict]":
     """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `seen` are all calls. Those of
     the first step, before these, do not count, nor do lines that one of several steps runs and no other: an evaluation

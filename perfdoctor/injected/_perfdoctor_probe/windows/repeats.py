@@ -26,7 +26,7 @@ from .. import timeline as parts
 from ..rows import milliseconds, rounded
 from . import innermost
 from .aside import Aside, Seen
-from .by_line import aside_rows, by_line, names, whole_line
+from .by_line import aside_rows, by_line, names, weighted_rows, whole_line
 from .choices import Choices
 from .derivatives import Derivatives
 from .einsums import Einsums
@@ -357,7 +357,10 @@ class Repeats(TorchDispatchMode):
     def _aside(self, seen: "list[_Made]", judged: int) -> dict:
         """What is computed aside, by line, in `judged` steps."""
         self.equivalents.close()  # what is there now is there for somebody else
-        return {kind: aside_rows(calls, seen, judged, self.sites) for kind, calls in self.aside.calls().items()}
+        return {
+            "weighted": weighted_rows(self.aside.weighted(), judged, self.sites, _passed_ns),
+            **{kind: aside_rows(calls, seen, judged, self.sites) for kind, calls in self.aside.calls().items()},
+        }
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)
