@@ -29,11 +29,14 @@ def validates(one: AsideWork) -> bool:
 
 def saved_ms(one: AsideWork) -> tuple[float, float]:
     """Per step: at least, and at most."""
-    low, high = (
-        share * one.forward_ms + around_ms * one.ops_per_step
-        for share, around_ms in zip(OPERATORS, AROUND_MS, strict=True)
-    )
+    low, high = with_around(one.forward_ms, one.ops_per_step)
     return low, max(high, one.later_ms)
+
+
+def with_around(ms: float, ops: float) -> tuple[float, float]:
+    """What so many operators that were watched for `ms` take, with what is around them: at least, and at most."""
+    low, high = (share * ms + around_ms * ops for share, around_ms in zip(OPERATORS, AROUND_MS, strict=True))
+    return low, high
 
 
 def measured(one: AsideWork) -> tuple[Measurement, ...]:

@@ -16,7 +16,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step, WeightedWork
 
-from .._shared.aside import AROUND_MS, OPERATORS
+from .._shared.aside import with_around
 from .limits import Limits
 
 
@@ -29,9 +29,7 @@ def weighted_by_zero(evidence: Evidence, step: Step, limits: Limits) -> tuple[Fi
 def _finding(step: Step, one: WeightedWork, limits: Limits) -> Finding | None:
     """An opportunity: a weight may be 0 in the first epochs only."""
     both_ms = one.forward_ms + one.backward_ms
-    low, high = (
-        share * both_ms + around_ms * one.ops_per_step for share, around_ms in zip(OPERATORS, AROUND_MS, strict=True)
-    )
+    low, high = with_around(both_ms, one.ops_per_step)
     cost = Cost(step, both_ms)
     if (low + high) / 2 < limits.repeated_share * step.step_ms:
         return None

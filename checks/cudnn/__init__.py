@@ -47,10 +47,10 @@ When it stays silent
 When the fused kernel, timed in this job with its shapes, mask and dropout, is not faster: short sequences, bfloat16 on
 some CPUs, and dropout on a CPU, for which torch has no fused kernel. When oneDNN is off in the whole process: that is
 PD01's. What channels last would save is an opportunity, never an alarm: the layout is torch's own choice. So are
-channels, of which 15 % more or less at most are tried, and none where a layer takes no more of them. When torch's own
-kernel was taken for the type (float64): that is PD07's. Small convolutions and depthwise ones are native on purpose.
-Packed sequences in a layer of both directions, or where less than a quarter of what is padded would be used: padded
-ones are then another thing, or more work.
+channels, of which 15 % more or less at most are tried, and none where a layer takes no other number of them. When
+torch's own kernel was taken for the type (float64): that is PD07's. Small convolutions and depthwise ones are native on
+purpose. Packed sequences in a layer of both directions, or where less than a quarter of what is padded would be used:
+padded ones are then another thing, or more work.
 
 Limits
 ------

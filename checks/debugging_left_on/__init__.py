@@ -3,19 +3,19 @@
 What it looks at
 ----------------
 Autograd's anomaly detection, in a few steps of the job: each stack trace that an operator takes in the forward pass,
-each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A
-profiler of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, by a
-timing in the job's process what an operator takes longer with it, and the calls of its `step()`, in which a cycle of
-its schedule ends. Deterministic algorithms: the job's own passes, run
-again after its last step with and without. `tracemalloc`, and what Python calls for every call or line (`cProfile`,
-`coverage`, a debugger, a function given to `sys.settrace`): steps of the job, some of which it does not hear of, in
-turns. Python's debugging allocator (`PYTHONMALLOC=debug`, `PYTHONDEVMODE`, `-X dev`): after the job an interpreter
-like its own, with these settings and without. Modes around the passes (`FlopCounterMode`, a `TorchDispatchMode` or
-`TorchFunctionMode` of the job's own): a clock around what they are called for, in a few steps, less the operators
-themselves; a default device (`torch.set_default_device`): the calls that it hears of, and what one takes longer with
-it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`, `isfinite`. The search for overflows that
-transformers' trainer makes in each module (`debug="underflow_overflow"`), by its calls. What `torch.distributions`
-tests of its arguments, by the operator that it alone asks with: operators of two steps, one by one.
+each search for NaN behind a node of the backward pass, how long they take, and the line that switched it on. A profiler
+of the job's own (`torch.profiler`, `torch.autograd.profiler`, `emit_nvtx`): in which steps it is on, by a timing in the
+job's process what an operator takes longer with it, and the calls of its `step()`, in which a cycle of its schedule
+ends. Deterministic algorithms: the job's own passes, run again after its last step with and without. `tracemalloc`, and
+what Python calls for every call or line (`cProfile`, `coverage`, a debugger, a function given to `sys.settrace`): steps
+of the job, some of which it does not hear of, in turns. Python's debugging allocator (`PYTHONMALLOC=debug`,
+`PYTHONDEVMODE`, `-X dev`): after the job an interpreter like its own, with these settings and without. Modes around the
+passes (`FlopCounterMode`, a `TorchDispatchMode` or `TorchFunctionMode` of the job's own): a clock around what they are
+called for, in a few steps, less the operators themselves; a default device (`torch.set_default_device`): the calls that
+it hears of, and what one takes longer with it. Lines that read tensors to test them: `assert`, `isnan`, `isinf`,
+`isfinite`. The search for overflows that transformers' trainer makes in each module (`debug="underflow_overflow"`), by
+its calls. What `torch.distributions` tests of its arguments, by the operator that it alone asks with: operators of two
+steps, one by one.
 
 Why it costs time
 -----------------
@@ -65,13 +65,13 @@ Limits
 On a GPU the search for NaN also waits for what the device was asked to do anyway, so only the traces are sure to be
 saved; passes are not run again there, so what deterministic algorithms cost is not told. Nothing inside compiled code
 is seen. What a profiler costs is told from small operators and less exact than the rest; Python's calls, which
-`with_stack=True` records too, are not in it. An answer
-that is kept in a variable and tested on another line is a scalar read (PD10). Where the job runs to its own end,
-deterministic algorithms are not timed. A mode that is only around what is neither in a model's call nor a backward pass
-is not seen, nor are modes of a compiled job timed. Memory that is taken in the few steps of which `tracemalloc` does
-not hear, and kept, is in no snapshot, and calls in such steps in no profile of the job's own; Python 3.10 cannot let a
-trace function wait. What the debugging allocator costs is a range: calls of functions take little more with it, small
-objects most, and how much of a step's Python is the one or the other is not known.
+`with_stack=True` records too, are not in it. An answer that is kept in a variable and tested on another line is a
+scalar read (PD10). Where the job runs to its own end, deterministic algorithms are not timed. A mode that is only
+around what is neither in a model's call nor a backward pass is not seen, nor are modes of a compiled job timed. Memory
+that is taken in the few steps of which `tracemalloc` does not hear, and kept, is in no snapshot, and calls in such
+steps in no profile of the job's own; Python 3.10 cannot let a trace function wait. What the debugging allocator costs
+is a range: calls of functions take little more with it, small objects most, and how much of a step's Python is the one
+or the other is not known.
 
 References
 ----------

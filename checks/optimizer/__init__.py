@@ -3,18 +3,18 @@
 What it looks at
 ----------------
 On a CPU one update of the job's optimizer, timed as it is, with `foreach=True` and with `fused=True`, and each of these
-with parameters of the same options in one group, where many groups have the same; and what the
-shapes of its parameters take one by one and together: norms that are read, averages in place, gradients filled with
-zeros or let go. How often each line steps a learning-rate schedule, or passes the data through an averaged model
-(`update_bn`), and how long that takes. What an optimizer's lines factorize (`eigh`, `svd`, an inverse). Parameters that
-have a gradient after an update and are in no optimizer, or in one at a learning rate of 0, and the model's own passes,
-run again after the last step with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or
-anybody else reads them, and what each operator of the backward passes that fill them takes. In a step or two, the lines
-between the passes and in an optimizer of the job's own that run once for each parameter: loops over
-`model.parameters()`, `clip_grad_norm_` for each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for
-derivatives of an output of which others were asked for in the same step: where one is met first its graph is gone
-through a few times more, one by one and together. Operators of backward passes that run for a part of the graph which
-an earlier pass of the same step has gone through.
+with parameters of the same options in one group, where many groups have the same; and what the shapes of its parameters
+take one by one and together: norms that are read, averages in place, gradients filled with zeros or let go. How often
+each line steps a learning-rate schedule, or passes the data through an averaged model (`update_bn`), and how long that
+takes. What an optimizer's lines factorize (`eigh`, `svd`, an inverse). Parameters that have a gradient after an update
+and are in no optimizer, or in one at a learning rate of 0, and the model's own passes, run again after the last step
+with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and
+what each operator of the backward passes that fill them takes. In a step or two, the lines between the passes and in an
+optimizer of the job's own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for
+each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for derivatives of an output of which others
+were asked for in the same step: where one is met first its graph is gone through a few times more, one by one and
+together. Operators of backward passes that run for a part of the graph which an earlier pass of the same step has gone
+through.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 

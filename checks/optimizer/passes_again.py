@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Missing, PassAgain, Step
 
-from .._shared.aside import AROUND_MS, OPERATORS
+from .._shared.aside import with_around
 from .limits import Limits
 
 
@@ -17,10 +17,7 @@ def passes_again(evidence: Evidence, step: Step, limits: Limits) -> tuple[Findin
 
 
 def _finding(step: Step, one: PassAgain, limits: Limits) -> Finding | None:
-    low, high = (
-        share * one.ms_per_step + around_ms * one.ops_per_step
-        for share, around_ms in zip(OPERATORS, AROUND_MS, strict=True)
-    )
+    low, high = with_around(one.ms_per_step, one.ops_per_step)
     cost = Cost(step, (low + high) / 2)
     if cost.share < limits.passes_share:
         return None

@@ -303,7 +303,9 @@ class UpdateTiming:
     now_together_ms: float | None = None
     """With so many groups, as the job does it; None where it has no more."""
     foreach_together_ms: float | None = None
+    """The same with `foreach=True` ..."""
     fused_together_ms: float | None = None
+    """... and with `fused=True`."""
     part: float = 1.0
     """The share of all elements that these times are of."""
 

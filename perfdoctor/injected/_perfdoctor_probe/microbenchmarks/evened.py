@@ -4,7 +4,8 @@ or all but the last.
 A CPU computes convolutions in blocks of as many channels as its vectors hold: with a norm and a ReLU one of 16 took
 12.6 ms, of 17 took 25.1, and of 32 took 35.1. With its channels last a CPU computes norms, activations and pooling in
 blocks of as many channels as its vectors hold, and what is left of them one by one: a norm, a ReLU and a pooling of 15
-channels took 32 ms, and of 16 took 8."""
+channels took 32 ms, and of 16 took 8.
+"""
 
 import torch
 from torch.nn import functional

@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from .by_line import by_line
 from .epoch_starts import LONGEST_NS
 from .line_clock import LineClock
 from .repeats import Repeats, RepeatsWindow
@@ -78,7 +79,7 @@ class Between(Repeats):
 
     def summary(self, steps: int) -> dict:
         """What is computed again, and what could be computed otherwise, per such step."""
-        return self._judged(self.made, sum(self.spent_ns.values()), 1, 1)
+        return self._judged(self.made, by_line(self.made), sum(self.spent_ns.values()), 1, 1)
 
 
 class BetweenWindow(RepeatsWindow):

@@ -24,7 +24,7 @@ def by_line(calls) -> "dict[tuple, int]":
     return found
 
 
-def _steps_by_line(calls) -> "dict[tuple, set[int]]":
+def steps_by_line(calls) -> "dict[tuple, set[int]]":
     """The steps that run each line, but for the first, by the lines from the outermost one to it."""
     found: "dict[tuple, set[int]]" = {}
     for step, stack in {(one.step, one.stack) for one in calls if one.step}:
@@ -73,11 +73,12 @@ def weighted_rows(calls: "list[tuple]", judged: int, sites, backward_ns) -> "lis
     return sorted(found, key=lambda row: -row["forward_ms"] - row["backward_ms"])[:_KEPT]
 
 
-def aside_rows(calls: "list[tuple]", seen: list, judged: int, sites) -> "list[dict]":
-    """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `seen` are all calls. Those of
-    the first step, before these, do not count, nor do lines that one of several steps runs and no other: an evaluation
-    at the end of an epoch."""
-    spent, steps = by_line(seen), _steps_by_line(seen)
+def aside_rows(
+    calls: "list[tuple]", spent: "dict[tuple, int]", steps: "dict[tuple, set[int]]", judged: int, sites
+) -> "list[dict]":
+    """Calls with the numbers that each makes, the dearest line first, in `judged` steps; `spent` and `steps` are of
+    every line. Those of the first step, before these, do not count, nor do lines that one of several steps runs and no
+    other: an evaluation at the end of an epoch."""
     calls = [(one, size) for one, size in calls if one.step and one.stack]
     chosen = by_line([one for one, _ in calls])
     rows: "dict[tuple, list]" = {}

@@ -26,7 +26,7 @@ from .. import timeline as parts
 from ..rows import milliseconds, rounded
 from . import innermost
 from .aside import Aside, Seen
-from .by_line import aside_rows, by_line, names, weighted_rows, whole_line
+from .by_line import aside_rows, by_line, names, steps_by_line, weighted_rows, whole_line
 from .choices import Choices
 from .derivatives import Derivatives
 from .einsums import Einsums
@@ -323,20 +323,20 @@ class Repeats(TorchDispatchMode):
         seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
         whole = sum(ns for step, ns in self.spent_ns.items() if step)
         again, self.kept = self.samples.judged(whole, steps - 1)
-        self.each_epoch = aside_rows(again, seen, steps - 1, self.sites)
+        spent, lines = by_line(seen), steps_by_line(seen)
+        self.each_epoch = aside_rows(again, spent, lines, steps - 1, self.sites)
         return {
-            **self._judged(seen, whole, steps - 1, steps),
-            **self._aside(seen, steps - 1),
+            **self._judged(seen, spent, whole, steps - 1, steps),
+            **self._aside(spent, lines, steps - 1),
             **self.scores.summary(),
             "growing": self.growing.rows(steps, sum(self.spent_ns.values()), self.sites),
             "asks": list(self.suspicion.asks),
         }
 
-    def _judged(self, seen: "list[_Made]", whole: int, judged: int, steps: int) -> dict:
+    def _judged(self, seen: "list[_Made]", spent: "dict[tuple, int]", whole: int, judged: int, steps: int) -> dict:
         """What some of the calls compute again in `judged` steps, whose operators took `whole` nanoseconds; and what
         others could stand for in all `steps`."""
         again = [one for one in seen if one.first is not None and not one.is_used_up]
-        spent = by_line(seen)
         repeated = by_line(again)
         rows: "dict[tuple, list[_Made]]" = {}
         for one in again:
@@ -354,12 +354,12 @@ class Repeats(TorchDispatchMode):
             ],
         }
 
-    def _aside(self, seen: "list[_Made]", judged: int) -> dict:
+    def _aside(self, spent: "dict[tuple, int]", lines: "dict[tuple, set[int]]", judged: int) -> dict:
         """What is computed aside, by line, in `judged` steps."""
         self.equivalents.close()  # what is there now is there for somebody else
         return {
             "weighted": weighted_rows(self.aside.weighted(), judged, self.sites, _passed_ns),
-            **{kind: aside_rows(calls, seen, judged, self.sites) for kind, calls in self.aside.calls().items()},
+            **{kind: aside_rows(calls, spent, lines, judged, self.sites) for kind, calls in self.aside.calls().items()},
         }
 
     def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
