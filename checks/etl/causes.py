@@ -9,6 +9,7 @@ from perfdoctor.api.causes import Bursts, bursts, input_wait, loader_waits, over
 from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, location, milliseconds, present
 from perfdoctor.api.quantities import MAKING, WITHOUT_CPU, Cause, Fetch, Missing
 
+from .asked import asked_of_a_process
 from .crowding import crowded_training
 from .discarded import discarded_samples
 from .handover import handover
@@ -111,6 +112,9 @@ def _cause(case: Case) -> Finding | None:
         return rebuilt_iterator(case)
     if isinstance(fetch, Missing):
         return unexplained(case, "why is not known: {why}", Measurement("why", str(fetch), "text", "not known because"))
+    asked = asked_of_a_process(case, fetch) if blamed in MAKING else None
+    if asked is not None:
+        return asked
     model = overlap(case.evidence, case.loader, case.step, fetch)
     uneven = bursts(case.loader, fetch, model)
     if uneven is not None and _explains(uneven, case.split.blamed_ms) and blamed is not Cause.GC:

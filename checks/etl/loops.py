@@ -26,8 +26,7 @@ class ElementLoop:
 def element_loop(case: Case, fetch: Fetch) -> ElementLoop | None:
     """None where lines that run often take little of the making, or were not counted."""
     limits = case.limits
-    # Lines of the training process are counted by steps, those of a worker by batches.
-    batches = 1.0 if case.loader.num_workers else max(case.loader.steady_batches_per_step, 1e-9)
+    batches = case.batches_counted
 
     def runs(line: CodeLine) -> float:
         return line.runs_per_step / batches / max(1.0, case.samples)

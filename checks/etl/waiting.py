@@ -88,6 +88,12 @@ class Case:
             return 0.0
         return self.step.samples / max(self.loader.steady_batches_per_step, 1e-9)
 
+    @property
+    def batches_counted(self) -> float:
+        """Of this loader, in which runs of lines were counted: lines of the training process are counted by steps,
+        those of a worker by batches."""
+        return 1.0 if self.loader.num_workers else max(self.loader.steady_batches_per_step, 1e-9)
+
     def part(self, *causes: Cause) -> float:
         """Of the wait: by their share of the making; what it takes longer than that comes in bursts of the same."""
         return self.wait * self.split.ms(*causes) / self.split.making_ms if self.split.making_ms > 0 else 0.0

@@ -14,6 +14,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Missing, Step
 
+from .._shared.handlers import needless_ms
 from .limits import Limits
 
 _LOGGED = (0.8, 0.98)
@@ -23,8 +24,9 @@ _OF_TRAINER = "self."
 
 
 def logging(evidence: Evidence, step: Step, limits: Limits) -> Finding | None:
-    """The dearest line speaks for all: what helps one helps the others."""
-    cost = Cost(step, step.parts.logging)
+    """The dearest line speaks for all: what helps one helps the others. What a handler that is there several times
+    takes, PD15 tells."""
+    cost = Cost(step, step.parts.logging - needless_ms(evidence))
     lines = () if isinstance(evidence.logging, Missing) else evidence.logging
     if cost.share < limits.min_share or not lines:
         return None

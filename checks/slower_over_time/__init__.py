@@ -3,21 +3,21 @@ file that grows.
 
 What it looks at
 ----------------
-The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
-99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
-and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
-tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
-and hooks that one module, parameter or optimizer has several times, the same function bound to the same values.
-Functions and objects that have another one of their kind inside, in one more layer each time. Of steps that are long at
-equal distances, where an evaluation lies or an epoch ends, their length, and whether they alone use a container that
-grows, or one that a library keeps and never empties (a metric). Of operators in three steps, those that read one tensor
-further each time, or join more parts each time, and what is computed of that. Where something has grown, or steps have
-got longer, the lines of a step or two are timed once more, to be compared with those of the first line window. What
-making a batch takes has a trend of its own, in each data-loader worker; one that gets slower has its data set looked at
-in the same way, and a batch made line by line once more. Of what saves, bytes of each call. From outside: swapping, a
-quota's throttling, the CPUs' clock and page faults, each by its own course over the steps; on a CUDA device the GPU's
-clock where its driver says that it slows it down, and driver allocations that come more often while more reserved
-memory is in no use.
+The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its 99
+% interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets and
+deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more, tensors
+and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes; hooks that
+one module, parameter or optimizer has several times, the same function bound to the same values; and handlers of
+loggers that write to the same file or stream, with the time of the lines that log. Functions and objects that have
+another one of their kind inside, in one more layer each time. Of steps that are long at equal distances, where an
+evaluation lies or an epoch ends, their length, and whether they alone use a container that grows, or one that a library
+keeps and never empties (a metric). Of operators in three steps, those that read one tensor further each time, or join
+more parts each time, and what is computed of that. Where something has grown, or steps have got longer, the lines of a
+step or two are timed once more, to be compared with those of the first line window. What making a batch takes has a
+trend of its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a
+batch made line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the
+CPUs' clock and page faults, each by its own course over the steps; on a CUDA device the GPU's clock where its driver
+says that it slows it down, and driver allocations that come more often while more reserved memory is in no use.
 
 Why it costs time
 -----------------
@@ -26,21 +26,24 @@ log anew, sampling from a set that is made a list first, comparing with every em
 x])` copies all of the bank to add a few rows. A tensor that is computed from its own last value and never detached
 keeps the graphs of all steps before, and the backward pass walks them all. A hook that is registered in every step or
 epoch and never removed is called once more in each. A method that each epoch wraps anew, and a data set made of the
-last one, have one more layer to go through. A data set that keeps what it has seen makes every item dearer than the one
-before. A list of losses, averaged in every step, had doubled steps of half a millisecond after 1,000 of them.
+last one, have one more layer to go through. A handler that each epoch adds to a logger writes each record once more. A
+data set that keeps what it has seen makes every item dearer than the one before. A list of losses, averaged in every
+step, had doubled steps of half a millisecond after 1,000 of them.
 
 Example
 -------
     history.append(loss.detach())
     mean = torch.stack(history).mean()   # as long as the training has lasted
     std, mean = torch.std_mean(panel[: day + 1], dim=0)   # in a loop over days: all of them again, each day
+    log.addHandler(FileHandler("train.log"))   # in each epoch: each record is written once more in the next
     self.outputs.append(out)              # in each evaluation, and never cleared: the next one's metrics are of all
     self.log("ap", self.train_ap.compute())   # a metric of torchmetrics, at each epoch's end: nobody resets it
 
 How to fix
 ----------
 Keep a running sum or the newest elements, a bank of a fixed size, write only what is new, and detach what is carried
-from one step to the next. Register hooks once, before the loop, or `remove()` their handles; wrap what was there first.
+from one step to the next. Register hooks once, before the loop, or `remove()` their handles; add a logger's handler
+once; wrap what was there first.
 
 When it stays silent
 --------------------
@@ -78,6 +81,7 @@ from .batches import slower_loader
 from .files import growing_file
 from .growing_work import growing_work
 from .growth import MOST, Case, Limits, measured
+from .handlers import growing_handlers
 from .hooks import growing_hooks
 from .kept import growing_graph, growing_object
 from .longer_rounds import longer_rounds
@@ -101,6 +105,9 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return found(file)
     if isinstance(growth, Missing):
         return cannot_tell(f"no trend was seen: {growth}")
+    handlers = growing_handlers(evidence, step, growth, limits)
+    if handlers is not None:
+        return found(handlers)
     outcome = _by_trend(evidence, step, growth, limits)
     if outcome.findings:
         return outcome

@@ -36,6 +36,20 @@ def goes_on(seen: int, planned: int) -> bool:
     return seen < planned <= AHEAD * seen
 
 
+def in_the_end(step: Step, growth: StepGrowth, ms: float, times: float, at: int) -> float:
+    """Of this step, milliseconds that all but one would take in the mean step of the whole loop, if what was there
+    `times` times at step `at`, and took `ms` then, becomes more as it has until now; 0 where the loop's length is not
+    known."""
+    steps = max(1, at)
+    if growth.planned_steps <= steps:
+        return 0.0
+    each_ms = ms / times
+    mean_times = 1 + (times - 1) / steps * growth.planned_steps / 2
+    rest_ms = max(0.0, step.step_ms - each_ms * (times - 1))
+    whole_ms = rest_ms + each_ms * (mean_times - 1)
+    return step.step_ms * each_ms * (mean_times - 1) / whole_ms if whole_ms > 0 else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Steps that surely get longer."""

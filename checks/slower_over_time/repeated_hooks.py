@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
-from perfdoctor.api.quantities import RepeatedHooks, Step, StepGrowth
+from perfdoctor.api.quantities import Step, StepGrowth
 
-from .growth import Limits
+from .growth import Limits, in_the_end
 
 _SAVED = 0.85
 """Of what the lines of all but one of them seem to take."""
@@ -18,7 +18,9 @@ def repeated_hooks(step: Step, growth: StepGrowth, limits: Limits) -> Finding | 
     seen = growth.repeated_hooks[0]
     found = seen.found
     low = _SAVED * seen.ms * (1 - 1 / found.times)
-    high = max(seen.ms * (1 - 1 / found.times), _in_the_end(step, growth, seen))
+    high = seen.ms * (1 - 1 / found.times)
+    if found.grows:
+        high = max(high, in_the_end(step, growth, seen.ms, found.times, seen.step))
     cost = Cost(step, low)
     if low < limits.min_share * step.step_ms:
         return None
@@ -55,16 +57,3 @@ def repeated_hooks(step: Step, growth: StepGrowth, limits: Limits) -> Finding | 
             "the lines of all but one of them, as they were timed; at most what that comes to over the whole loop",
         ),
     )
-
-
-def _in_the_end(step: Step, growth: StepGrowth, seen: RepeatedHooks) -> float:
-    """Of this step, the share that all but one of them would have in the mean step of the whole loop, if it becomes
-    more as it has until now; 0 where the loop's length is not known."""
-    times, steps = seen.found.times, max(1, seen.step)
-    if not seen.found.grows or growth.planned_steps <= steps:
-        return 0.0
-    each_ms = seen.ms / times
-    mean_times = 1 + (times - 1) / steps * growth.planned_steps / 2
-    rest_ms = max(0.0, step.step_ms - each_ms * (times - 1))
-    whole_ms = rest_ms + each_ms * (mean_times - 1)
-    return step.step_ms * each_ms * (mean_times - 1) / whole_ms if whole_ms > 0 else 0.0

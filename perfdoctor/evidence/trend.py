@@ -13,7 +13,7 @@ from ..recording.lines import LinesWindow
 from ..recording.model import ProcessRecording
 from . import longer_rounds, slower_batches, slowing
 from .courses import LEAST, course, gain
-from .model import GrowingLine, Missing, Parts, RepeatedHooks, Site, StepGrowth, Trend
+from .model import GrowingLine, Missing, Parts, RepeatedHandlers, RepeatedHooks, Site, StepGrowth, Trend
 from .steady import Selection
 
 Array = npt.NDArray[np.float64]
@@ -30,7 +30,12 @@ def build(
     """The trend of the steady steps, with what was seen to grow. `samples` are those of the machine."""
     found, kept, rounds = trend(steps), process.growth, longer_rounds.build(process, steps)
     if isinstance(found, Missing):
-        return StepGrowth(found, repeated_hooks=_repeated_hooks(process, steps), rounds=rounds)
+        return StepGrowth(
+            found,
+            repeated_hooks=_repeated_hooks(process, steps),
+            repeated_handlers=_repeated_handlers(process),
+            rounds=rounds,
+        )
     return StepGrowth(
         found,
         kept.containers if kept is not None else (),
@@ -43,6 +48,7 @@ def build(
         kept.hooks if kept is not None else (),
         _repeated_hooks(process, steps),
         kept.wrapped if kept is not None else (),
+        _repeated_handlers(process),
         rounds,
     )
 
@@ -87,6 +93,11 @@ def _repeated_hooks(process: ProcessRecording, steps: Selection) -> tuple[Repeat
 
     found = [RepeatedHooks(one, ms(one), window.first_step) for one in kept.alike_hooks]
     return tuple(sorted(found, key=lambda one: -one.ms))
+
+
+def _repeated_handlers(process: ProcessRecording) -> tuple[RepeatedHandlers, ...]:
+    kept = process.growth
+    return () if kept is None else tuple(RepeatedHandlers(one, kept.step) for one in kept.alike_handlers)
 
 
 def _short(function: str) -> str:

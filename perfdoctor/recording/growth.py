@@ -108,6 +108,22 @@ class AlikeHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class AlikeHandlers:
+    """Handlers of one logger that write each record to the same place."""
+
+    logger: str
+    """Its name; `root` for that of all."""
+    kind: str
+    """Their class."""
+    times: int
+    """That there are, at the last census."""
+    grows: bool
+    """There were fewer at the one before."""
+    site: Site | None
+    """The line that adds them, by the source."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wrapped:
     """A function or an object around another one of its kind, around another one: more layers at each of the last three
     censuses, or more."""
@@ -142,6 +158,8 @@ class Growth:
     """Those that are there most often first."""
     wrapped: tuple[Wrapped, ...] = ()
     """The deepest first."""
+    alike_handlers: tuple[AlikeHandlers, ...] = ()
+    """Those that are there most often first."""
 
 
 @dataclass(frozen=True, slots=True)

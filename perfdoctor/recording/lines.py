@@ -111,6 +111,8 @@ class CodeLine:
     fraction of the line's time; empty where that is not known."""
     runs_per_step: float = 0.0
     """How often it ran, counted, once for each time round a loop; in a worker per batch."""
+    asked_per_step: float = 0.0
+    """How often it asked a process for an object that a manager keeps there for others (`multiprocessing.Manager`)."""
 
     def fraction(self, loaders: Collection[int]) -> float:
         """Of its time, while the loop waited for one of these; all of it where that is not known."""

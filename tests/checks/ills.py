@@ -56,6 +56,7 @@ from ill_runs.discarded_gradients import discarded
 from ill_runs.dtype import bfloat16_beside, conversions, faded, idle_tensor_cores, needless_scaler, slow_type
 from ill_runs.equivalents import otherwise
 from ill_runs.etl import (
+    asking,
     collecting_workers,
     crowding_workers,
     fetch,
@@ -95,6 +96,7 @@ from ill_runs.growth import (
     growing_tensor,
     growing_wrappers,
     longer_rounds,
+    repeated_handlers,
     repeated_hooks,
     slowed,
     slower_loader,
@@ -190,6 +192,7 @@ ILL: dict[str, Evidence] = {
     "PD02.long-axis-first": upright(),
     "PD02.odd-channels": odd(),
     "PD02.rnn-weights-scattered": scattered(),
+    "PD03.asked-of-a-process": asking(),
     "PD03.too-few-workers": waiting(20.0, fetch((19.0, 1.0)), train_ms=10.0, num_workers=0),
     "PD03.storage": waiting(14.6, fetch((60.0, 1.0)), num_workers=16),
     "PD03.transform": looping(),
@@ -274,6 +277,7 @@ ILL: dict[str, Evidence] = {
     "PD15.growing-hooks": growing_hooks(),
     "PD15.growing-wrappers": growing_wrappers(),
     "PD15.repeated-hooks": repeated_hooks(),
+    "PD15.repeated-handlers": repeated_handlers(),
     "PD15.growing-tensor": growing_tensor(),
     "PD15.growing-work": expanding_window(),
     "PD15.cuda-fragmentation": slowed("cuda-fragmentation", 0.1, 8.0, least_ms=1.6, beside=(2e8, 6e9)),

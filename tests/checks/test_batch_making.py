@@ -7,6 +7,7 @@ from etl_outcomes import examined, found, name_of
 from ill_runs.etl import (
     DRAW_LINE,
     LOOP_LINE,
+    asking,
     collecting_workers,
     fetch,
     looping,
@@ -317,6 +318,32 @@ def test_samples_that_come_in_an_order_of_their_own_cannot_be_indexed() -> None:
     assert finding.id == "PD03.transform"
     assert "`__iter__`" in finding.message
     assert finding.location == Location("data.py", 41, "resized")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Asked of another process
+
+
+def test_samples_that_a_manager_keeps_are_told_at_the_line_that_asks_for_them() -> None:
+    finding = found(asking())
+    assert (finding.id, finding.location) == ("PD03.asked-of-a-process", Location("data.py", 18, "__getitem__"))
+    assert number(finding, "asked") == 64
+    assert finding.savings.low_ms == pytest.approx(5.4 * 64 * 0.06 / 5.8)
+    assert finding.savings.high_ms == pytest.approx(0.95 * 0.8 * 5.4)
+
+
+def test_workers_wait_for_the_same_process_and_it_is_no_storage() -> None:
+    assert name_of(asking(num_workers=2, empty_share=0.95)) == "asked-of-a-process"
+
+
+def test_questions_of_an_accumulating_step_are_counted_by_batches() -> None:
+    finding = found(asking(steady_batches_per_step=4.0, asked=256.0))
+    assert number(finding, "asked") == 64
+
+
+def test_a_few_questions_are_not_what_takes_long() -> None:
+    """One look at a shared flag for each batch, on a line that decodes."""
+    assert name_of(asking(asked=1.0)) != "asked-of-a-process"
 
 
 # ---------------------------------------------------------------------------------------------------------

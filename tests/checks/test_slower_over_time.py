@@ -11,6 +11,7 @@ from ill_runs.growth import (
     CHECKED,
     HISTORY,
     ITEM_LINE,
+    LOG_LINE,
     MEAN_LINE,
     POOLED,
     REGISTER_LINE,
@@ -24,6 +25,7 @@ from ill_runs.growth import (
     growing_tensor,
     growing_wrappers,
     longer_rounds,
+    repeated_handlers,
     repeated_hooks,
     slowed,
     slower_loader,
@@ -304,6 +306,25 @@ def test_hooks_that_become_more_count_to_the_end_of_the_loop() -> None:
 
 def test_hooks_that_take_little_time_may_be_there_twice() -> None:
     assert _examined(repeated_hooks(1.0)).kind is OutcomeKind.CLEAR
+
+
+def test_a_logger_with_one_handler_twelve_times_is_told_where_it_is_added() -> None:
+    finding = _found(repeated_handlers())
+    assert finding.id == "PD15.repeated-handlers" and finding.severity is Severity.WARNING
+    assert finding.location is not None and (finding.location.file, finding.location.line) == ("setup.py", 14)
+    # From one to twelve: six and a half in the mean, of which one is needed.
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(0.85 * 5.5), pytest.approx(5.5))
+
+
+def test_handlers_that_become_more_count_to_the_end_of_the_loop() -> None:
+    assert _found(repeated_handlers(planned=2000)).savings.high_ms > 5.5
+    twice = repeated_handlers(grows=False, times=2, planned=2000)
+    assert _found(twice).savings.high_ms == pytest.approx(3.25)
+
+
+def test_handlers_of_a_logger_that_writes_little_may_be_there_twice() -> None:
+    quiet = with_(repeated_handlers(), logging=(with_(LOG_LINE, ms_per_step=0.5),))
+    assert _examined(quiet).kind is OutcomeKind.CLEAR
 
 
 def test_hooks_that_take_no_time_are_not_to_blame() -> None:

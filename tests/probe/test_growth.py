@@ -117,6 +117,13 @@ def test_hooks_that_are_the_same_are_told_from_those_that_are_functions_of_their
     assert line_of(gradient.site) == "weight.register_hook(note)" and line_of(gradient.function).startswith("def note")
 
 
+def test_handlers_that_write_to_the_same_file_are_counted_by_logger(kept: Observed) -> None:
+    assert kept.rank.growth is not None
+    (found,) = kept.rank.growth.alike_handlers
+    assert (found.logger, found.kind, found.times) == ("journal", "FileHandler", 3)  # at the 73rd step
+    assert line_of(found.site).startswith('logging.getLogger("journal").addHandler(')
+
+
 @pytest.mark.parametrize(
     ("name", "is_dataset", "line", "uses"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from multiprocessing.managers import SyncManager
 from types import CodeType
 
 import pytest
@@ -89,6 +90,23 @@ def test_each_line_counts_how_often_it_ran(bench: RunningJob) -> None:
     assert runs[2] == 3.0
     # A comprehension goes round on one line, from Python 3.12 on in the same frame.
     assert max(row["runs_per_step"] for row in rows if row["site"][1] - first == 3) >= 4.0
+
+
+def test_questions_to_a_managers_process_are_counted_by_line(bench: RunningJob) -> None:
+    with SyncManager() as manager:
+        rows = manager.list([1, 2, 3])
+
+        def work() -> None:
+            for number in range(3):
+                rows[number], setattr(bench, "ns", bench.ns + 1000)
+            bench.ns += 1000
+
+        bench.clock.begin()
+        work()
+        bench.clock.end()
+    first = work.__code__.co_firstlineno
+    asked = {row["site"][1] - first: row["asked_per_step"] for row in bench.clock.summary(3)["lines"]}
+    assert (asked[2], asked[3]) == (1.0, 0.0)
 
 
 def test_what_perfdoctor_does_after_the_last_step_is_no_lines(bench: RunningJob) -> None:

@@ -10,6 +10,7 @@ one hold what is derived from several records.
 from __future__ import annotations
 
 from ...recording.base import *
+from ...recording.growth import AlikeHandlers as AlikeHandlers
 from ...recording.growth import GrowingContainer as GrowingContainer
 from ...recording.growth import GrowingGraph as GrowingGraph
 from ...recording.growth import GrowingHooks as GrowingHooks

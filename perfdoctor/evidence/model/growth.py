@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...recording.base import Missing, Site
-from ...recording.growth import AlikeHooks, GrowingContainer, GrowingGraph, GrowingHooks, GrowingTensor, Wrapped
+from ...recording.growth import (
+    AlikeHandlers,
+    AlikeHooks,
+    GrowingContainer,
+    GrowingGraph,
+    GrowingHooks,
+    GrowingTensor,
+    Wrapped,
+)
 from .step import Parts
 
 
@@ -104,6 +112,15 @@ class RepeatedHooks:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedHandlers:
+    """Handlers that write each log record several times."""
+
+    found: AlikeHandlers
+    step: int
+    """When they were counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class LongerRounds:
     """What the loop does once in many steps, an evaluation say, goes through all that it has kept so far."""
 
@@ -144,5 +161,7 @@ class StepGrowth:
     """The dearest first."""
     wrapped: tuple[Wrapped, ...] = ()
     """Again and again, the deepest first."""
+    repeated_handlers: tuple[RepeatedHandlers, ...] = ()
+    """Those that are there most often first."""
     rounds: LongerRounds | None = None
     """None where what comes once in many steps takes as long as at first, or nothing is known to be kept for it."""

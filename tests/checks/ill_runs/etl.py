@@ -181,6 +181,13 @@ def looping(share: float = 0.6, runs: float = 64.0, **changes: Any) -> Evidence:
     return waiting(22.3, made, **{"empty_share": 0.95, **changes})
 
 
+def asking(share: float = 0.8, asked: float = 64.0, **changes: Any) -> Evidence:
+    """64 rows that a manager's process keeps: 4.6 ms of 5.8 to make a batch."""
+    line = CodeLine(Site("data.py", 18, "__getitem__"), "input_wait", True, 4.6, share, asked_per_step=asked)
+    made = fetch((5.2, 2.6), (0.6, 0.6), lines=(line,))
+    return waiting(5.4, made, train_ms=2.4, **{"num_workers": 0, "batch_size": 64, **changes})
+
+
 DRAW_LINE = Site("sampler.py", 47, "__iter__")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from samples import healthy, step, with_
 
 from perfdoctor.evidence.model import (
+    AlikeHandlers,
     AlikeHooks,
     Evidence,
     GrowingContainer,
@@ -15,8 +16,10 @@ from perfdoctor.evidence.model import (
     GrowingLine,
     GrowingTensor,
     GrowingWork,
+    LoggingLine,
     LongerRounds,
     Parts,
+    RepeatedHandlers,
     RepeatedHooks,
     Site,
     SlowerBatches,
@@ -129,6 +132,20 @@ def repeated_hooks(ms: float = 6.0, planned: int = 0, **changes: Any) -> Evidenc
     seen = RepeatedHooks(with_(SAME, **changes), ms, 150)
     steady = Trend(200, 25.0, 25.2, -0.02, 0.03, False, Parts(), 0.0)
     return with_(healthy(), growth=StepGrowth(steady, planned_steps=planned, repeated_hooks=(seen,)))
+
+
+HANDLERS = AlikeHandlers("train", "FileHandler", 12, True, Site("setup.py", 14, "configure"))
+"""Each epoch adds one for the same file."""
+LOG_LINE = LoggingLine("logging", Site("train.py", 41, "train_epoch"), 1.0, 6.5)
+
+
+def repeated_handlers(planned: int = 0, **changes: Any) -> Evidence:
+    """Of a step of 25 ms, 6.5 in a line that logs."""
+    seen = RepeatedHandlers(with_(HANDLERS, **changes), 264)
+    steady = Trend(200, 25.0, 25.2, -0.02, 0.03, False, Parts(), 0.0)
+    growth = StepGrowth(steady, planned_steps=planned, repeated_handlers=(seen,))
+    parts = Parts(forward=6.0, backward=10.0, optimizer=2.5, logging=6.5)
+    return with_(healthy(), step=step(parts), growth=growth, logging=(LOG_LINE,))
 
 
 def growing_hooks(hooks: GrowingHooks = TAPS, **changes: Any) -> Evidence:

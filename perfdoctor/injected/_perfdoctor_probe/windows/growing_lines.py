@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 
 _LARGEST_FILE = 1 << 20
 """Bytes: larger ones were not written by hand."""
@@ -87,6 +88,16 @@ class GrowingLines:
         files = dict.fromkeys((*self._of(function), *held.files))
         calls = re.compile(rf"\b{name}\s*\(")
         for file in files:
+            for number, line in reversed(list(enumerate(self._lines(file), 1))):
+                if calls.search(line):
+                    return self._place(file, number)
+        return -1
+
+    def called(self, name: str) -> int:
+        """Where one of the job's modules calls the method `name`; -1 where no line says so."""
+        calls = re.compile(rf"\.{name}\s*\(")
+        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        for file in [one for one in files if isinstance(one, str) and not self.sites.is_library(one)]:
             for number, line in reversed(list(enumerate(self._lines(file), 1))):
                 if calls.search(line):
                     return self._place(file, number)

@@ -15,7 +15,7 @@ from itertools import islice
 
 import torch
 
-from . import growing_hooks, nesting, tensor_sizes
+from . import growing_handlers, growing_hooks, nesting, tensor_sizes
 from .growing_hooks import are_hooks
 from .growing_lines import GrowingLines
 from .holdings import Holdings
@@ -91,6 +91,7 @@ class Growth:
         self.graphs: "dict[str, _Trend]" = {}
         self.sizes: "dict[str, _Trend]" = {}
         self.layers: "dict[int, _Trend]" = {}
+        self.handlers: "dict[tuple, int]" = {}
         self.newest = _UNNUMBERED
         """Number of the newest node at the last census: a graph without an older one is of later steps alone, such as
         that of a sequence which is longer."""
@@ -162,9 +163,10 @@ class Growth:
             for kind, trend in self.layers.items()
             if trend.rises >= _RISES and trend.size >= nesting.LEAST
         ]
-        some = bool(grown or deeper or larger or alike or wrapped)
+        handlers = growing_handlers.alike(self.handlers, lines)
+        some = bool(grown or deeper or larger or alike or wrapped or handlers)
         if some:
-            self._record(grown, deeper, larger, alike, wrapped, lines)
+            self._record(grown, deeper, larger, alike, wrapped, lines, handlers)
         return some
 
     def _larger(self, held: Holdings, step: int) -> list:
@@ -190,7 +192,14 @@ class Growth:
         return found
 
     def _record(
-        self, grown: list, deeper: list, larger: list, alike: "list[dict]", wrapped: list, lines: GrowingLines
+        self,
+        grown: list,
+        deeper: list,
+        larger: list,
+        alike: "list[dict]",
+        wrapped: list,
+        lines: GrowingLines,
+        handlers: "list[dict]",
     ) -> None:
         hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
         for one in (*hooks, *alike):
@@ -249,6 +258,7 @@ class Growth:
             hooks=hooks,
             alike_hooks=alike,
             wrapped=nesting.told(wrapped, lines),
+            alike_handlers=handlers,
         )
 
 

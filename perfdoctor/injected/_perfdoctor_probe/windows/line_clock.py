@@ -40,6 +40,9 @@ class LineClock:
         the loader that was waited for, else -1) and part."""
         self.runs: "dict[tuple, int]" = {}
         """How often such a line began, by line."""
+        self.asked: "dict[tuple, int]" = {}
+        """How often such a line asked a process that keeps objects for others, by line."""
+        self.asks = _code_that_asks()
         self.stack: list = []
         """Lines that wait for what they called."""
         self.current = None
@@ -76,6 +79,7 @@ class LineClock:
         """Lines with their time per step, the largest first. `called`: their function was entered inside the part."""
         found: "dict[tuple, int]" = {}
         runs: "dict[tuple, int]" = {}
+        asked: "dict[tuple, int]" = {}
         totals: "dict[str, int]" = {}
         waits: "dict[tuple, dict[int, int]]" = {}
         for (place, part), ns in self.spent.items():
@@ -84,6 +88,7 @@ class LineClock:
             key = (code, line, name, inside >= 0 and PARTS[inside] == name)
             found[key] = found.get(key, 0) + ns
             runs[key] = runs.get(key, 0) + self.runs.get(place, 0)
+            asked[key] = asked.get(key, 0) + self.asked.get(place, 0)
             totals[name] = totals.get(name, 0) + ns
             if loader >= 0 and key[-1]:
                 of_line = waits.setdefault(key, {})
@@ -97,6 +102,7 @@ class LineClock:
                 "ms_per_step": milliseconds(ns, steps),
                 "share": rounded(ns / totals[part]),
                 "runs_per_step": rounded(runs[code, line, part, called] / steps),
+                "asked_per_step": rounded(asked[code, line, part, called] / steps),
                 "loaders": [
                     [loader, rounded(some / ns)] for loader, some in waits.get((code, line, part, called), {}).items()
                 ],
@@ -120,6 +126,8 @@ class LineClock:
 
     def _entered(self, frame, event, arg):
         if not self._is_users(frame.f_code):
+            if frame.f_code is self.asks and self.current is not None:
+                self.asked[self.current] = self.asked.get(self.current, 0) + 1
             return None
         self._charge(_clock())
         self.stack.append(self.current)
@@ -174,6 +182,12 @@ def awaited(loop) -> int:
     """The loader that the loop waits for now, by its number; -1 while it waits for none."""
     drawing = loop.drawing if loop.timeline.stack[-1] == parts.INPUT else None
     return -1 if drawing is None else drawing[0]
+
+
+def _code_that_asks():
+    """Of the method by which proxies of `multiprocessing.managers` ask for anything; None where there are none."""
+    managers = sys.modules.get("multiprocessing.managers")
+    return None if managers is None else managers.BaseProxy._callmethod.__code__
 
 
 def _passed(before: "list[int]", after: "list[int]") -> "list[int]":
