@@ -71,6 +71,15 @@ REWRITINGS = {
         "embedded = nn.Embedding(n, width)(index)  # not nn.Linear(n, width)(one_hot(index, n).float())",
         "None: the same numbers.",
     ),
+    "one-hot-sum": Rewriting(
+        "PD10.picked-by-product",
+        "a one-hot tensor picks one of each row of {shape}, by a product",
+        "one number of each row counts, and the others are multiplied by 0, forwards and backwards",
+        "Pick by index: `gather`, or a loss that is given classes.",
+        "loss = F.cross_entropy(scores, target)  # not F.cross_entropy(scores, one_hot(target, n).float())\n"
+        "value = q.gather(1, action.unsqueeze(1)).squeeze(1)  # not (q * one_hot(action, n)).sum(1)",
+        "None: the same numbers.",
+    ),
     "diagonal": Rewriting(
         _EMPTY,
         "this line multiplies by a diagonal matrix of {shape}",

@@ -5,9 +5,9 @@ What it looks at
 Which operator did each convolution and recurrent layer of the profiled steps: the library's (`cudnn_convolution`,
 `mkldnn_convolution`) or torch's own (`thnn_conv2d`, `slow_conv3d`), and what torch would choose between the steps;
 whether the library was on inside the forward pass; convolutions along the height of images that are one number wide, by
-passes made again with the axes exchanged, and those of a few channels more or less than a multiple of 16, by passes
-with that many; cuDNN's settings, shapes of batches and memory formats; attention by torch's fused kernel, by its math
-path, or made by hand of two products and a softmax.
+passes made again with the axes exchanged, those of a few channels more or less than a multiple of 16, by passes with
+that many, and those of narrow groups, by passes in which several are one; cuDNN's settings, shapes of batches and
+memory formats; attention by torch's fused kernel, by its math path, or made by hand of two products and a softmax.
 
 Of a trace: kernels that do nothing but change the memory layout, where the device bounds the step.
 
@@ -36,11 +36,11 @@ Example
 
 How to fix
 ----------
-Let convolutions along one axis run along the last one. Make channels multiples of 16, or of 8 at least. Pass
-enabled=True to `flags()`. Call `torch.nn.functional.scaled_dot_product_attention`, and `nn.MultiheadAttention` with
-need_weights=False. On a CPU, give an LSTM padded sequences, and take each one's state at its end. Keep images and model
-in the channels-last format where that was timed to be faster. On a GPU use the cuDNN that torch brings along,
-`benchmark = True` for fixed shapes only, and channels-last tensors in half precision.
+Let convolutions along one axis run along the last one. Make channels multiples of 16, or of 8 at least, and those of a
+group as well. Pass enabled=True to `flags()`. Call `torch.nn.functional.scaled_dot_product_attention`, and
+`nn.MultiheadAttention` with need_weights=False. On a CPU, give an LSTM padded sequences, and take each one's state at
+its end. Keep images and model in the channels-last format where that was timed to be faster. On a GPU use the cuDNN
+that torch brings along, `benchmark = True` for fixed shapes only, and channels-last tensors in half precision.
 
 When it stays silent
 --------------------
@@ -79,6 +79,7 @@ from .case import Case, Limits
 from .channels_last import channels_last
 from .done_by import done_by, measured
 from .long_axis import long_axis
+from .narrow_groups import narrow_groups
 from .odd_channels import odd_channels
 from .on_device import in_trace
 from .packed import packed_sequences
@@ -113,6 +114,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
             packed_sequences(evidence, step, ops, use, limits),
             long_axis(evidence, step, ops, limits),
             odd_channels(evidence, step, ops, limits),
+            narrow_groups(evidence, step, ops, limits),
         )
     findings = (*library, *attention(evidence, step, ops, use, limits))
     shared = measured(evidence, step, ops, use)

@@ -15,6 +15,7 @@ from perfdoctor.evidence.model import EpochStarts, Evidence, Missing, Site, Trai
 KINDS = {
     "order": "PD10.product-order",
     "one-hot": "PD10.empty-product",
+    "one-hot-sum": "PD10.picked-by-product",
     "diagonal": "PD10.empty-product",
     "sparse": "PD10.empty-product",
     "by-rows": "PD10.sparse-by-coordinates",

@@ -1,9 +1,9 @@
-"""Convolutions of a CPU that are made again otherwise: along the other axis, and with other numbers of channels."""
+"""Convolutions of a CPU that are made again otherwise: along the other axis, of other numbers of channels or groups."""
 
 from __future__ import annotations
 
 import pytest
-from ill_runs.cudnn import odd, upright
+from ill_runs.cudnn import narrow, odd, upright
 from perfdoctor.checks.cudnn import CHECK, examine
 from samples import is_clear, number, only
 
@@ -59,4 +59,25 @@ def test_channels_too_many_are_told_by_what_they_cost_beside_their_own_work() ->
     ids=["no faster", "even already", "no faster but for less work"],
 )
 def test_channels_that_cost_nothing_are_left_alone(run: Evidence) -> None:
+    assert is_clear(examine(run, CHECK.limits))
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Groups of fewer channels than vectors hold
+
+
+def test_groups_of_two_channels_are_an_opportunity_by_passes_made_again() -> None:
+    finding = only(examine(narrow(), CHECK.limits))
+    assert (finding.id, finding.severity) == ("PD02.narrow-groups", Severity.NOTE)
+    assert finding.location == Location("model.py", 9, "along_time")
+    assert number(finding, "cost_ms") == pytest.approx(0.4 * 22)
+    assert (number(finding, "groups"), number(finding, "channels")) == (32, 2)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [narrow(took_ms=9.6), narrow(groups=8), narrow(groups=1), narrow(groups=64)],
+    ids=["no faster", "wide enough", "no groups", "depthwise"],
+)
+def test_other_groups_are_left_alone(run: Evidence) -> None:
     assert is_clear(examine(run, CHECK.limits))
