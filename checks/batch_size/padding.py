@@ -56,13 +56,15 @@ def padded(case: Case) -> Finding | None:
 
 
 def _place(case: Case) -> Site | Missing | None:
-    """Where padding is asked of a library; else where batches are padded: the dearest line of the user's `collate_fn`,
-    or of what comes before it."""
+    """Where padding is asked of a library; else where batches are padded: the line that says to what length, or the
+    dearest line of the user's `collate_fn`, or of what comes before it."""
     loader, asked = case.loader, case.evidence.job.option("pad_to_multiple_of", "padding")
     if asked is not None:
         return asked
     if loader is None or isinstance(loader.maker, Missing):
         return case.place if loader is None else loader.site
+    if not isinstance(loader.padder, Missing):
+        return loader.padder
     lines = () if isinstance(case.evidence.code_lines, Missing) else case.evidence.code_lines
     own = [line for line in lines if line.called and function(line.site) == function(loader.maker)]
     return max(own, key=lambda line: line.ms_per_step).site if own else loader.maker

@@ -37,7 +37,7 @@ def _oversized(case: Case, layer: Layer, weighted: list[Layer]) -> Finding | Non
     others = [other.width for other in weighted if other is not layer]
     update = case.update_ms(layer)
     cost = Cost(case.step, layer.ms + update)
-    if case.sure_share(cost.ms) < limits.oversized_share or not others or layer.kind.startswith("Embedding"):
+    if case.sure_share(cost.ms) < limits.flattened_share or not others or layer.kind.startswith("Embedding"):
         return None
     if _is_given(layer, weighted):
         return None
@@ -47,6 +47,9 @@ def _oversized(case: Case, layer: Layer, weighted: list[Layer]) -> Finding | Non
         return None
     # The longer side of its weight is its input: outputs come first.
     flattened = layer.kind == "Linear" and layer.weight_shape[1] > layer.weight_shape[0]
+    is_by_far = flattened and held >= limits.oversized_weight and layer.width >= limits.flattened_width * usual
+    if not is_by_far and case.sure_share(cost.ms) < limits.oversized_share:
+        return None
     return Finding(
         id="PD09.oversized-layer",
         severity=Severity.WARNING if cost.share >= limits.oversized_warning else Severity.NOTE,

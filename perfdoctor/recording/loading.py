@@ -32,6 +32,8 @@ class LoaderMade:
     """Its number within the process."""
     maker: Site | Missing = NO_LINE
     """Where the user's code begins that makes its batches: `collate_fn`, or else its data set's."""
+    padder: Site | Missing = NO_LINE
+    """The line of that code that says to what length sequences are padded, by the source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,20 @@ def test_a_functional_model_has_no_layers() -> None:
 def test_an_oversized_layer_counts_with_its_update_from_half_of_the_step_on(
     share: float, severity: Severity | None
 ) -> None:
-    outcome = examine(too_wide(share), CHECK.limits)
+    outcome = examine(too_wide(share, side=512, outputs=65536), CHECK.limits)
     assert [finding.severity for finding in outcome.findings] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("share", "side", "told"),
+    [(0.13, 65536, True), (0.11, 65536, False), (0.3, 512 * 16, True), (0.3, 512 * 15, False)],
+)
+def test_what_is_flattened_without_pooling_counts_from_a_fifth_of_the_step_on(
+    share: float, side: int, told: bool
+) -> None:
+    """With the update's 8 %: a layer sixteen times as wide as the others, that holds most of the model."""
+    outcome = examine(too_wide(share, side=side), CHECK.limits)
+    assert [finding.severity for finding in outcome.findings] == [Severity.NOTE] * told
 
 
 def test_the_largest_layer_of_a_sane_network_is_no_finding() -> None:

@@ -67,3 +67,10 @@ def test_of_the_function_that_pads_the_dearest_line_is_named() -> None:
     elsewhere = CodeLine(Site("data.py", 40, "__getitem__"), "input_wait", True, 9.0, 0.5)
     seen = with_(padded(), loader__maker=own, code_lines=(*lines, elsewhere))
     assert _found(seen).location == location(Site("data.py", 16, "collate"))
+
+
+def test_the_line_that_says_to_what_length_comes_before_the_dearest() -> None:
+    own, says = Site("data.py", 12, "collate"), Site("data.py", 13, "collate")
+    line = CodeLine(Site("data.py", 16, "collate"), "input_wait", True, 2.0, 0.1)
+    seen = with_(padded(), loader__maker=own, loader__padder=says, code_lines=(line,))
+    assert _found(seen).location == location(says)

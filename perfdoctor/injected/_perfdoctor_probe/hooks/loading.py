@@ -161,6 +161,7 @@ class Loading:
         self.loader_sites[identity] = first
         self.count += 1
         batch_sampler = getattr(loader, "batch_sampler", None)
+        makers = self._makers(loader.collate_fn, dataset)
         try:
             length = len(dataset)
         except Exception:  # no length, or one that the user's code refuses to tell
@@ -179,20 +180,25 @@ class Loading:
             start_method=_start_method(loader),
             collate=getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__),
             iterable=isinstance(dataset, IterableDataset),
-            maker=self._maker(loader.collate_fn, dataset),
+            maker=next((self.sites.at(code, code.co_firstlineno) for code in makers), -1),
+            padder=self._padder(makers),
         )
 
-    def _maker(self, collate, dataset) -> int:
-        """Where the user's code begins that makes a batch, `collate_fn` or else the data set's; -1 for neither."""
+    def _padder(self, makers: list) -> int:
+        """The line of theirs that says to what length they pad; -1 for none."""
+        from ..windows.padding_lines import padding_line
+
+        return next((self.sites.at(code, line) for code in makers if (line := padding_line(code))), -1)
+
+    def _makers(self, collate, dataset) -> list:
+        """The user's code that makes a batch: of `collate_fn`, and of the data set."""
         while isinstance(dataset, Subset):
             dataset = dataset.dataset
         collate = collate.func if isinstance(collate, functools.partial) else collate
         asked = (getattr(type(dataset), name, None) for name in _ASKED)
-        for made in (collate, vars(type(collate)).get("__call__"), *asked):
-            code = getattr(made, "__code__", None)
-            if code is not None and not self.sites.is_library(code.co_filename):
-                return self.sites.at(code, code.co_firstlineno)
-        return -1
+        made = (collate, vars(type(collate)).get("__call__"), *asked)
+        codes = [code for one in made if (code := getattr(one, "__code__", None)) is not None]
+        return [code for code in codes if not self.sites.is_library(code.co_filename)]
 
     def iterator_made(self, loader, iterator, took_ns: int) -> None:
         """`iter(loader)` returned."""
