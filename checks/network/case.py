@@ -31,7 +31,7 @@ class Limits:
     oversized_width: float = 4.0
     """Its longer side over the median of the other layers': a transformer's widest is 4 times its narrowest."""
     flattened_share: float = 0.20
-    """The same of one that what was not pooled enters: in a program in which it took 36 % of the step, pooling saved 44 %."""
+    """The same of one that what was not pooled enters: where it took 36 % of the step, pooling saved 44 %."""
     flattened_width: float = 16.0
     """Its longer side over the median of the others', where it holds most of the model too: with 128 x 96 numbers in
     place of 96 it was 43."""
