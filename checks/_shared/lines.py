@@ -36,8 +36,9 @@ def forward_line(evidence: Evidence) -> Site | None:
 def backward_line(evidence: Evidence) -> Line | None:
     """The line that asks for the backward pass most often."""
     lines = () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
-    asking = [line for line in lines if line.part == "backward" and line.site.via]
-    return max(asking, key=lambda line: line.passes_per_update, default=None)
+    # A line that computes beside it, `(loss / n).backward()`, is none of torch's alone.
+    asking = [line for line in lines if line.part == "backward" and (line.site.via or line.passes_per_update > 0)]
+    return max(asking, key=lambda line: (line.passes_per_update, bool(line.site.via)), default=None)
 
 
 def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site | Missing | None:

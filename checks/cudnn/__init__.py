@@ -6,7 +6,7 @@ Which operator did each convolution and recurrent layer of the profiled steps: t
 `mkldnn_convolution`) or torch's own (`thnn_conv2d`, `slow_conv3d`), and what torch would choose between the steps;
 whether the library was on inside the forward pass; convolutions along the height of images that are one number wide, by
 passes made again with the axes exchanged, those of a few channels more or less than a multiple of 16, by passes with
-that many, and those of narrow groups, by passes in which several are one; cuDNN's settings, shapes of batches and
+that many, and those of narrow groups, made again with several in one; cuDNN's settings, shapes of batches and
 memory formats; attention by torch's fused kernel, by its math path, or made by hand of two products and a softmax.
 
 Of a trace: kernels that do nothing but change the memory layout, where the device bounds the step.
@@ -22,7 +22,7 @@ took 1.5 times (5 to 30 steps of 128 sequences) to 5.4 times as long (100 to 200
 padded ones, which oneDNN does. With the channels last, norms, activations and pooling compute as many of them at once
 as vectors hold, and the rest one by one: a network of 15, 31 and 62 channels took 48 s, and of 16, 32 and 64 took 27.
 Convolutions compute whole vectors in either layout: with a norm and a ReLU one of 17 channels took twice as long as one
-of 16.
+of 16. Groups of two to seven channels fill no vector, and have no kernel as those of one channel (depthwise) have.
 
 Example
 -------

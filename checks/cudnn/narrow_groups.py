@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.causes import PASSES_KEEP, tried
+from perfdoctor.api.causes import in_step
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, savings
-from perfdoctor.api.quantities import Evidence, Layer, Missing, OpProfile, Step
+from perfdoctor.api.quantities import Evidence, GroupsTiming, Missing, OpProfile, Site, Step
 
 from .case import Limits
 
-_WAY = "wide groups"
-"""In which whole passes were made again."""
-_NARROW = 8
-"""Channels of a group, at which vectors are full."""
+_KEEPS = (0.6, 1.1)
+"""Of what timed operators save: in the job their tensors lie elsewhere, and a group of eight channels is less than the
+sixteen that were timed."""
 
 
 def narrow_groups(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits) -> Finding | None:
-    """By whole passes that were made again with several groups in one, and zeros between them; None where that saves
+    """By the job's own operators, timed with several groups in one, and zeros between them; None where that saves
     little. An opportunity: how many groups there are is the model's own business."""
-    saved = tried(step, ops, _WAY)
-    dearest = _dearest(evidence)
-    if saved is None or dearest is None or saved < limits.min_share * step.step_ms:
+    faster = [timing for timing in ops.groups_timings if timing.wide_ms < timing.now_ms]
+    saved = in_step(step, ops, sum(map(_saved_ms, faster)))
+    if not faster or saved < limits.min_share * step.step_ms:
         return None
+    dearest = max(faster, key=_saved_ms)
     cost = Cost(step, saved)
-    groups = _groups(dearest)
     return Finding(
         id="PD02.narrow-groups",
         severity=Severity.NOTE,
         confidence=Confidence.HIGH,
         message="convolutions of {groups:group} of {channels:channel} take {cost_ms} per step longer than of wide "
         "ones ({cost_share})",
-        reasoning="vectors hold 8 or 16 channels, and groups of so few have no kernel that fills them; the job's own "
-        "passes were made again after its last step with several groups in one and weights of 0 between them, which "
-        "makes the same numbers with more arithmetic, in less time",
+        reasoning="vectors hold 8 or 16 channels, and groups of so few have no kernel that fills them; these "
+        "convolutions were made again in the job's process with several groups in one and weights of 0 between them, "
+        "which makes the same numbers with more arithmetic, {ratio} as fast",
         evidence=(
-            *cost.measured("what the passes take longer than with groups of 16 channels"),
-            Measurement("groups", groups, "count", "groups of the dearest of them"),
-            Measurement("channels", _channels(dearest), "count", "channels that each of these makes"),
-            Measurement("layer", dearest.name or dearest.kind, "text", "the dearest of them"),
+            *cost.measured("what they take longer than with groups of 16 channels"),
+            Measurement("groups", dearest.groups, "count", "groups of the dearest of them"),
+            Measurement("channels", dearest.weight_shape[0] // dearest.groups, "count", "channels that each makes"),
+            Measurement("ratio", dearest.now_ms / dearest.wide_ms, "ratio", "the dearest, over wide groups"),
         ),
-        location=location(dearest.place),
+        location=location(_place(evidence, dearest)),
         fix=Fix(
             text="Make fewer groups, of 8 or 16 channels; or no groups.",
             code="groups = max(1, channels // 16)  # not 32 groups of a few channels each\n"
@@ -47,35 +46,20 @@ def narrow_groups(evidence: Evidence, step: Step, ops: OpProfile, limits: Limits
         ),
         savings=savings(
             step,
-            PASSES_KEEP[0] * saved,
-            PASSES_KEEP[1] * saved,
-            "the job's own passes, made again with groups of 16 channels that hold the same weights",
+            _KEEPS[0] * saved,
+            _KEEPS[1] * saved,
+            "the job's own convolutions, timed in its process with groups of 16 channels that hold the same weights",
         ),
     )
 
 
-def _dearest(evidence: Evidence) -> Layer | None:
-    """Of the convolutions of images that have such groups, the one that takes most."""
+def _saved_ms(timing: GroupsTiming) -> float:
+    return timing.ms_per_step * (1 - timing.wide_ms / timing.now_ms)
+
+
+def _place(evidence: Evidence, dearest: GroupsTiming) -> Site | None:
+    """Of the layers with such weights, the dearest."""
     layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
-    narrow = [one for one in layers if one.leaf and one.kind == "Conv2d" and _is_narrow(one)]
-    return max(narrow, key=lambda one: one.ms, default=None)
-
-
-def _is_narrow(layer: Layer) -> bool:
-    groups = _groups(layer)
-    return groups > 1 and min(_channels(layer), layer.weight_shape[1]) < _NARROW and not _is_depthwise(layer)
-
-
-def _groups(layer: Layer) -> int:
-    if len(layer.weight_shape) != 4 or len(layer.input_shape) < 3:
-        return 1
-    return layer.input_shape[-3] // layer.weight_shape[1]
-
-
-def _channels(layer: Layer) -> int:
-    """That a group makes."""
-    return layer.weight_shape[0] // _groups(layer)
-
-
-def _is_depthwise(layer: Layer) -> bool:
-    return layer.weight_shape[1] == _channels(layer) == 1
+    alike = [one for one in layers if one.leaf and one.weight_shape == dearest.weight_shape]
+    found = max(alike, key=lambda one: one.ms, default=None)
+    return None if found is None else found.place

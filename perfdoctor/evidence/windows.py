@@ -83,6 +83,7 @@ def profile(process: ProcessRecording, step: Step | Missing) -> OpProfile | Miss
         experts=timed.experts,
         pools=timed.pools,
         convolution_timings=timed.convolutions,
+        groups_timings=timed.groups,
     )
 
 

@@ -18,6 +18,7 @@ from .timings import (
     DtypeTiming,
     Experts,
     FrozenTiming,
+    GroupsTiming,
     InParts,
     ParameterTiming,
     PassWays,
@@ -110,6 +111,7 @@ class OpProfile:
     """Of more than one thread."""
     convolution_timings: tuple[ConvolutionTiming, ...] = ()
     """Of the one that takes most, where it takes a large part of the time."""
+    groups_timings: tuple[GroupsTiming, ...] = ()
     stray_ms: float = 0.0
     """Time without a CPU that may all have fallen into one kind of operator: what takes no longer than this may take
     nothing. Longer waits spread over all of them."""

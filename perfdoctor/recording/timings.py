@@ -146,6 +146,19 @@ class ConvolutionTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsTiming:
+    """A convolution of narrow groups, or its backward pass, timed in this process on tensors of its shapes, as it is
+    and with several groups in one: milliseconds of one call."""
+
+    weight_shape: tuple[int, ...]
+    groups: int
+    ms_per_step: float
+    """In the step, as the profiler saw it."""
+    now_ms: float
+    wide_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeterministicTiming:
     """The job's own calls of modules in the operator window, forward and backward, made again: milliseconds per step,
     of one thread's CPU time."""
@@ -381,6 +394,7 @@ class FinalTimings:
     dtype: tuple[DtypeTiming, ...] = ()
     onednn: tuple[LibraryTiming, ...] = ()
     layout: tuple[LayoutTiming, ...] = ()
+    groups: tuple[GroupsTiming, ...] = ()
     batch: BatchTimings | Missing = NOT_TIMED
     passes: BatchReplay | Missing = NOT_TIMED
     deterministic: DeterministicTiming | Missing = NOT_TIMED

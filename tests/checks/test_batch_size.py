@@ -305,6 +305,15 @@ def _own_batches(calls: float, backwards: float) -> Evidence:
     return with_(evidence, layers__layers=(network, *evidence.layers.layers), hot_lines=lines)
 
 
+def test_a_line_that_computes_beside_its_backward_pass_asks_for_one_all_the_same() -> None:
+    """`(loss / 8).backward()`: what a line calls is told by the first of its operators."""
+    evidence = _own_batches(8.0, 8.0)
+    assert not isinstance(evidence.hot_lines, Missing)
+    first, *others = evidence.hot_lines
+    divided = with_(evidence, hot_lines=(with_(first, site=with_(first.site, via="")), *others))
+    assert number(_found(divided), "micro_batches") == 8
+
+
 def test_micro_batches_of_a_loop_that_makes_its_batches_itself_are_its_backward_passes() -> None:
     finding = _found(_own_batches(8.0, 8.0))
     assert finding.id == "PD05.mergeable-accumulation"

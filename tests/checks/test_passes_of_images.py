@@ -1,4 +1,4 @@
-"""Convolutions of a CPU that are made again otherwise: along the other axis, of other numbers of channels or groups."""
+"""Convolutions of a CPU that are made again otherwise: along the other axis, with other channels, in wide groups."""
 
 from __future__ import annotations
 
@@ -66,18 +66,14 @@ def test_channels_that_cost_nothing_are_left_alone(run: Evidence) -> None:
 # Groups of fewer channels than vectors hold
 
 
-def test_groups_of_two_channels_are_an_opportunity_by_passes_made_again() -> None:
+def test_groups_of_two_channels_are_an_opportunity_by_convolutions_made_again() -> None:
     finding = only(examine(narrow(), CHECK.limits))
     assert (finding.id, finding.severity) == ("PD02.narrow-groups", Severity.NOTE)
-    assert finding.location == Location("model.py", 9, "along_time")
-    assert number(finding, "cost_ms") == pytest.approx(0.4 * 22)
+    assert finding.location == Location("model.py", 9, "__init__")
+    assert number(finding, "cost_ms") == pytest.approx(3.0)
     assert (number(finding, "groups"), number(finding, "channels")) == (32, 2)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [narrow(took_ms=9.6), narrow(groups=8), narrow(groups=1), narrow(groups=64)],
-    ids=["no faster", "wide enough", "no groups", "depthwise"],
-)
-def test_other_groups_are_left_alone(run: Evidence) -> None:
-    assert is_clear(examine(run, CHECK.limits))
+@pytest.mark.parametrize("wide_ms", [2.2, 1.9], ids=["slower", "hardly faster"])
+def test_groups_that_cost_nothing_are_left_alone(wide_ms: float) -> None:
+    assert is_clear(examine(narrow(wide_ms), CHECK.limits))

@@ -1,86 +1,93 @@
-"""Convolutions of many narrow groups, which make the same numbers as a few wide ones with zeros between."""
+"""Convolutions of many narrow groups, timed with several in one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch.nn import functional
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes, ways
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks.regrouped import Regrouped, is_narrow, put_together
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import groups, replay
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.groups import put_together, timings
 
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "_LIMIT_NS", 1 << 60)
-    monkeypatch.setattr(ways, "_BESIDE_NS", 1 << 60)
-
-
-@pytest.mark.parametrize("last", [False, True], ids=["first", "channels last"])
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "groups"), [(64, 64, 32), (24, 12, 6), (16, 32, 16), (20, 20, 10)], ids=str
-)
-def test_wide_groups_make_the_same_numbers_and_gradients(inputs: int, outputs: int, groups: int, last: bool) -> None:
-    torch.manual_seed(0)
-    layer = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, groups=groups)
-    images = torch.randn(2, inputs, 9, 9)
-    if last:
-        layer, images = layer.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    assert is_narrow(layer)
-
-    def both() -> tuple[torch.Tensor, torch.Tensor]:
-        made = layer(images)
-        return made, torch.autograd.grad(made.square().sum(), layer.weight)[0]
-
-    wanted = both()
-    regrouped = Regrouped()
-    way = regrouped.way(None, layer)
-    way.change()
-    try:
-        found = both()
-    finally:
-        way.put_back()
-    assert regrouped.seen
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-    assert torch.equal(layer(images), wanted[0])
+FLOAT = "float"
 
 
 @pytest.mark.parametrize(
-    ("layer", "together"),
+    ("weight", "count", "together"),
     [
-        (nn.Conv2d(64, 64, 3, groups=32), 8),
-        (nn.Conv2d(24, 24, 3, groups=12), 12),
-        (nn.Conv2d(12, 12, 1, groups=4), 4),
+        ((64, 2, 3, 3), 32, 8),
+        ((24, 2, 3, 3), 12, 12),
+        ((12, 3, 1, 1), 4, 4),
+        ((32, 1, 3, 3), 16, 16),
+        ((64, 64, 3, 3), 1, None),
+        ((64, 1, 3, 3), 64, None),
+        ((64, 8, 3, 3), 8, None),
     ],
-    ids=["of 2 channels", "of 2, two dozen in all", "of 3, a dozen in all"],
+    ids=["of 2", "of 2, two dozen in all", "of 3, a dozen in all", "of 1 to 2", "none", "depthwise", "wide"],
 )
-def test_as_few_groups_are_put_together_as_fill_a_vector(layer: nn.Conv2d, together: int) -> None:
-    assert put_together(layer) == together
+def test_as_few_groups_are_put_together_as_fill_a_vector(
+    weight: tuple[int, ...], count: int, together: int | None
+) -> None:
+    assert put_together(list(weight), count) == together
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Conv2d(64, 64, 3),
-        nn.Conv2d(64, 64, 3, groups=64),
-        nn.Conv2d(64, 64, 3, groups=8),
-        nn.Conv2d(64, 64, 3, padding=1, padding_mode="circular", groups=32),
-    ],
-    ids=["no groups", "depthwise", "wide", "padded otherwise"],
-)
-def test_other_convolutions_are_not_narrow(layer: nn.Conv2d) -> None:
-    assert not is_narrow(layer)
+def _noted(channels: int, count: int, *, back: bool = False) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """An operator of the window, and what it was called with."""
+    images, weight = [2, channels, 12, 12], [channels, channels // count, 3, 3]
+    plain = [[1, 1], [1, 1], [1, 1], False, [0, 0], count]
+    name = "convolution_backward" if back else "convolution"
+    op = {"name": name, "shapes": "", "dtype": "float32", "total_ms_per_step": 3.0, "calls_per_step": 1.0}
+    if back:
+        kinds = [FLOAT, FLOAT, FLOAT, "", "", "", "", "", "", "", ""]
+        called = (
+            "aten::convolution_backward",
+            [images, images, weight, [], [], [], [], [], [], [], []],
+            kinds,
+            [None, None, None, [0], *plain, [True, True, False]],
+        )
+    else:
+        called = (
+            "aten::convolution",
+            [images, weight, [], [], [], [], [], [], []],
+            [FLOAT, FLOAT, "", "", "", "", "", "", ""],
+            [None, None, None, *plain],
+        )
+    return op, called
 
 
-def test_models_with_such_layers_are_timed_in_wide_groups_alone() -> None:
-    def timed(groups: int) -> dict[str, float]:
-        model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3, groups=groups))
-        noted = PassMicrobenchmark()
-        noted.note(model, (torch.randn(2, 3, 12, 12),), {})
-        noted.keep(1.0)
-        return dict(ways.timings(noted, [], [])["times"])
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "backward"])
+def test_both_ways_are_called_with_the_shapes_that_they_need(monkeypatch: pytest.MonkeyPatch, back: bool) -> None:
+    seen: list[list[tuple[int, ...]]] = []
 
-    assert timed(16)["wide groups"] > 0
-    assert "wide groups" not in timed(32)
+    def in_turns(ways: list[Any]) -> list[float]:
+        made = [way() for way in ways]
+        seen.append([tuple(one[1].shape) if back else tuple(one.shape) for one in made])
+        return [2.0, 1.0]
+
+    monkeypatch.setattr(replay, "in_turns", in_turns)
+    op, called = _noted(64, 32, back=back)
+    (row,) = timings([op], [called])
+    assert (row["groups"], row["weight_shape"], row["now_ms"], row["wide_ms"]) == (32, [64, 2, 3, 3], 2.0, 1.0)
+    expected = [(64, 2, 3, 3), (64, 16, 3, 3)] if back else [(2, 64, 12, 12)] * 2
+    assert seen == [expected]
+
+
+def test_other_operators_are_left_out() -> None:
+    op, called = _noted(64, 64)
+    assert timings([op], [called]) == []
+    assert timings([{**op, "dtype": "float64"}], [_noted(64, 32)[1]]) == []
+
+
+def test_wide_groups_with_zeros_between_make_the_same_numbers() -> None:
+    """Why they may be compared."""
+    images, weight = torch.randn(2, 24, 9, 9), torch.randn(24, 2, 3, 3)
+    together = groups.put_together([24, 2, 3, 3], 12)
+    assert together == 12
+    wide = torch.zeros(24, 24, 3, 3)
+    for group in range(12):
+        wide[2 * group : 2 * group + 2, 2 * group : 2 * group + 2] = weight[2 * group : 2 * group + 2]
+    torch.testing.assert_close(
+        functional.conv2d(images, wide), functional.conv2d(images, weight, groups=12), rtol=1e-4, atol=1e-4
+    )

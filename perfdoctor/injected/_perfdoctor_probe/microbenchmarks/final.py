@@ -13,6 +13,7 @@ from . import (
     convolutions,
     deterministic,
     dtype,
+    groups,
     layout,
     once_each,
     onednn,
@@ -99,6 +100,7 @@ class FinalMicrobenchmark:
                 "dtype": dtype.timings(self.ops, self.arguments),
                 "onednn": onednn.timings(self.ops, self.arguments, self.onednn),
                 "layout": layout.timings(self.ops, self.arguments, seen),
+                "groups": groups.timings(self.ops, self.arguments),
                 "batch": batch.timings(self.ops, self.arguments, self.weights),
             }
         return {

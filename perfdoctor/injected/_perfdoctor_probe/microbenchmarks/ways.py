@@ -1,6 +1,6 @@
 """The job's own passes another way, after its last step: with other numbers of threads, in another type, with channels
-last, without padding, on samples of like length, without activation checkpointing, with convolutions turned, of a few
-channels more or in wider groups, and with freed memory kept.
+last, without padding, on samples of like length, without activation checkpointing, with convolutions turned or of a few
+channels more, and with freed memory kept.
 
 Unlike single operators they meet fresh memory, convert what has to be converted, and hold what lies between operators.
 Nothing is tried that could not pay here: each way takes as long as a pass. Times are those of the wall clock.
@@ -19,7 +19,6 @@ from . import checkpointing, intra_op, pools
 from .evened import Evened, is_odd
 from .padding import cut, typical
 from .passes import PassMicrobenchmark, Way, always, each, tensors_in
-from .regrouped import Regrouped, is_narrow
 from .turned import Turned
 
 _LIMIT_NS = 3_000_000_000
@@ -58,7 +57,6 @@ def timings(passes: PassMicrobenchmark, ops: list, attention: "list[dict]") -> d
         ("fused attention", _with_fused_attention(passes, attention)),
         ("long axis last", _with_long_axis_last(passes)),
         ("even channels", _with_even_channels(passes)),
-        ("wide groups", _with_wide_groups(passes)),
         ("memory kept", _with_memory_kept(passes, now_ms)),
         ("no pool", _without_pools(passes)),
     ):
@@ -243,15 +241,6 @@ def _with_even_channels(passes: PassMicrobenchmark) -> "float | None":
     evened = Evened()
     left = _left(passes, evened.way, _BESIDE_NS)
     return left if evened.seen else None
-
-
-def _with_wide_groups(passes: PassMicrobenchmark) -> "float | None":
-    """The same where convolutions have groups of a few channels, and make the same numbers in wide ones."""
-    if not any(map(is_narrow, _convolutions(passes))):
-        return None
-    regrouped = Regrouped()
-    left = _left(passes, regrouped.way, _BESIDE_NS)
-    return left if regrouped.seen else None
 
 
 def _without_pools(passes: PassMicrobenchmark) -> "float | None":
