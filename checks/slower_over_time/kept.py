@@ -81,10 +81,12 @@ def lines_in(places: Sequence[Site], lines: Sequence[GrowingLine], functions: Se
     return [line for line in lines if key(line.site) in known or line.site.function in functions]
 
 
-def dearest(kept: Sequence[Kept], lines: Callable[[Kept], list[GrowingLine]]) -> tuple[Kept, list[GrowingLine]] | None:
-    """The one whose lines take most of what steps take longer, with these; None where that is too little."""
+def dearest(
+    kept: Sequence[Kept], lines: Callable[[Kept], list[GrowingLine]], least: float = NAMED
+) -> tuple[Kept, list[GrowingLine]] | None:
+    """The one whose lines take most of what steps take longer, with these; None where that is less than `least`."""
     one, its_lines = max(((one, lines(one)) for one in kept), key=lambda pair: _share(pair[1]), default=(None, []))
-    return None if one is None or _share(its_lines) < NAMED else (one, its_lines)
+    return None if one is None or _share(its_lines) < least else (one, its_lines)
 
 
 def container_measured(container: GrowingContainer) -> tuple[Measurement, ...]:

@@ -35,7 +35,7 @@ from perfdoctor.checks.slower_over_time import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
-from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, StepGrowth
+from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, Slowing, StepGrowth
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -255,6 +255,16 @@ def test_hooks_that_pile_up_are_found_with_the_line_that_registers_them() -> Non
     assert "8 hooks more per step" in wording.filled(finding).message
     seldom = _found(growing_hooks(with_(TAPS, per_step=1 / 6)))
     assert "a hook more every 6 steps" in wording.filled(seldom).message
+
+
+@pytest.mark.parametrize(
+    ("share", "blamed"), [(0.26, "PD15.growing-hooks"), (0.24, "PD15.page-faults")], ids=["much", "little"]
+)
+def test_page_faults_are_not_blamed_for_hooks_whose_lines_take_a_quarter(share: float, blamed: str) -> None:
+    """What hooks make is memory that others fault in."""
+    line = GrowingLine(Site("loss.py", 8, "hook"), "forward", 0.1, 5.0, share)
+    faults = Slowing("page-faults", 70.0, 2_300.0, 18.0)
+    assert _found(growing_hooks(lines=(line,), slowing=(faults,))).id == blamed
 
 
 def test_hooks_whose_line_is_nobodys_are_found_where_they_are_called() -> None:
