@@ -87,7 +87,7 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
     cost = case.worth(again.least_ms)
     if cost is None:
         return None
-    asking = backward_line(case.evidence)
+    asking, reductions = backward_line(case.evidence), round(again.calls_per_step + first.calls_per_step)
     return Finding(
         id="PD19.accumulation-without-no-sync",
         severity=case.severity(cost),
@@ -98,7 +98,7 @@ def accumulation_without_no_sync(case: Case) -> Finding | None:
         "once; the rank that waits least still waits {cost_ms} in the others",
         evidence=(
             *cost.measured("in needless reductions, per step"),
-            Measurement("reductions", round(again.calls_per_step + first.calls_per_step), "count", "reductions per step"),
+            Measurement("reductions", reductions, "count", "reductions per step"),
         ),
         location=location(asking.site) if asking is not None else None,
         fix=Fix(
