@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -171,6 +172,54 @@ def test_loaders_have_a_length_and_a_place_in_it(each: int) -> None:
                 told.step()
 
     assert alone(loop, Told(loading, each)).lengths == {(60 // each, 20 // each)}
+
+
+def _split(told: Told) -> None:
+    for _epoch in range(3):
+        for _rows in torch.randperm(38).split(4):
+            told.step()
+
+
+def _split_by_a_setting(told: Told) -> None:
+    settings, x = types.SimpleNamespace(batch=4), torch.zeros(38, 2)
+    for _epoch in range(3):
+        order = torch.randperm(len(x))
+        for _rows in order.split(settings.batch):
+            told.step()
+
+
+def _chunks(told: Told) -> None:
+    x = torch.zeros(38, 2)
+    for _epoch in range(3):
+        for _rows in torch.chunk(x, 10):
+            told.step()
+
+
+def _arrays(told: Told) -> None:
+    for _epoch in range(3):
+        for _rows in np.array_split(np.random.permutation(38), 10):
+            told.step()
+
+
+def _kept(told: Told) -> None:
+    parts = torch.arange(38).split(4)
+    for _epoch in range(3):
+        for _rows in parts:
+            told.step()
+
+
+@pytest.mark.parametrize("loop", [_split, _split_by_a_setting, _chunks, _arrays, _kept])
+def test_parts_of_a_tensor_are_counted_and_their_place_is_that_of_the_step(loop: Callable[[Told], None]) -> None:
+    """In the first epoch nothing says that each is a step."""
+    assert [plan and (plan["steps"], plan["epoch"]) for plan in alone(loop).plans] == [None] * 10 + [(30, 10)] * 20
+
+
+def test_parts_beside_other_steps_have_no_known_length() -> None:
+    def loop(told: Told) -> None:
+        told.rounds = 25
+        _split(told)
+
+    assert alone(loop).lengths == {None}
 
 
 def test_steps_that_were_taken_before_make_the_length_uncertain() -> None:

@@ -22,6 +22,8 @@ _UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
 _AROUND = ("tqdm", "track")
 """They show how far a loop is, tqdm's and rich's."""
 _RANGES = ("range", "trange")
+_PARTS = ("split", "chunk", "array_split")
+_DRAWN = ("randperm", "permutation", "arange")
 _COUNTED = (list, tuple, dict, range)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -81,16 +83,24 @@ def _loops(sites, frames: list) -> "list[tuple]":
 
 
 def _by_loops(loops: list, step: int, loading) -> "dict | None":
-    rounds, done, epoch = 1, 0, 0
-    for loop, frame in loops:
+    rounds, done, epoch, unplaced = 1, 0, 0, 0
+    for number, (loop, frame) in enumerate(loops):
         numbers = None if frame is None or _may_leave(loop) else _numbers(loop, frame, loading)
         if numbers is None:
             return None
         length, at, is_loader = numbers
+        if at is None and not number:
+            unplaced, at = length, 0
+        if at is None:
+            return None
         done += at * rounds
         rounds *= length
-        if is_loader or (len(loops) == 2 and loop is loops[0][0]):
+        if is_loader or (len(loops) == 2 and not number):
             epoch = rounds
+    if unplaced:  # parts of a tensor, of which no name says how many there were: one for each step, in the second epoch
+        if not 0 <= step - 1 - done < unplaced or not done:
+            return None
+        done = step - 1
     done += 1
     if rounds < 2 or not step:
         return None
@@ -114,15 +124,14 @@ def _may_leave(loop) -> bool:
     return False
 
 
-def _numbers(loop, frame, loading) -> "tuple[int, int, bool] | None":
-    """Of a loop: how often it goes round, how often it has, and whether it is a data loader's."""
+def _numbers(loop, frame, loading) -> "tuple[int, int | None, bool] | None":
+    """Of a loop: how often it goes round, how often it has, if anything says so, and whether it is a data loader's."""
     over, target = getattr(loop, "iter", None), getattr(loop, "target", None)
     if over is None:
         return None
     words = (*ast.walk(over), *ast.walk(target))
     known = variables(frame, {word.id for word in words if isinstance(word, ast.Name)})
-    found = _rounds(over, target, known, loading)
-    return None if found is None or found[1] is None else found
+    return _rounds(over, target, known, loading)
 
 
 def _rounds(over, target, known: dict, loading) -> "tuple[int, int | None, bool] | None":
@@ -152,6 +161,9 @@ def _rounds(over, target, known: dict, loading) -> "tuple[int, int | None, bool]
         rounds = range(*numbers)
         at = _value(target, known)
         return len(rounds), rounds.index(at) if type(at) is int and at in rounds else None, False
+    if name in _PARTS and args:
+        parts = _parts(over, name, known)
+        return None if parts is None else (parts, None, False)
     one = _value(over, known)
     if type(one).__module__.partition(".")[0] == "tqdm":
         one = attribute(one, "iterable")
@@ -159,6 +171,26 @@ def _rounds(over, target, known: dict, loading) -> "tuple[int, int | None, bool]
         return _of_loader(one, loading) if loading is not None else None
     length = _length(one)
     return None if length is None else (length, None, False)
+
+
+def _parts(over, name: str, known: dict) -> "int | None":
+    """Into how many a tensor is cut by `x.split(size)`, `torch.split(x, size)`, `x.chunk(count)` or `array_split`."""
+    owner = over.func.value if isinstance(over.func, ast.Attribute) else None
+    is_function = len(over.args) > 1
+    whole, number = (over.args[0] if is_function else owner), _value(over.args[-1], known)
+    length = None if whole is None else _length_of(whole, known)
+    if length is None or type(number) is not int or number < 1:
+        return None
+    each = number if name == "split" else -(-length // number)
+    return number if name == "array_split" else -(-length // max(1, each))
+
+
+def _length_of(node, known: dict) -> "int | None":
+    """Of a tensor by name, or of a permutation that is drawn for the loop."""
+    if called(node) in _DRAWN and node.args:
+        number = _value(node.args[0], known)
+        return number if type(number) is int else _length(number)
+    return _length(_value(node, known))
 
 
 def _index(value, length: int) -> "int | None":
