@@ -17,8 +17,8 @@ RESIZES = tuple(
 )
 """Each channel by itself, and linear in its numbers."""
 GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.default)
-ZEROS = (_aten.zeros.default, _aten.zeros_like.default)
-"""What a one-hot matrix is written into."""
+ONES_WRITTEN = _aten.scatter_.value
+"""Into what is to be a one-hot matrix."""
 UNFOLD = _aten.im2col.default
 _WRITTEN_OUT = (_aten.repeat.default, _aten.clone.default, _aten.div.Tensor)
 """What may have repeated numbers in memory; its link has the view that repeats them."""
@@ -190,11 +190,11 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         found = _weighted(func, args, made, result, known) or _pair(func, args, made, result, known)
         if found is not None:
             return [(result, found)]
-    elif func in ZEROS:
+    elif func is ONES_WRITTEN:
         return [(result, Link(func, (), made, result))] if result.dim() > 1 else []
-    elif func in (_aten.scatter_.value, _aten._to_copy.default):
+    elif func is _aten._to_copy.default:
         source = known(args[0])
-        if source is not None and (source.func in ZEROS or source.func is _aten.scatter_.value):
+        if source is not None and source.func is ONES_WRITTEN:
             return [(result, Link(func, (), made, result, source))]
     elif func is UNFOLD and args[0].dim() == 4:
         return [(result, Link(func, args, made, result))]
