@@ -2,7 +2,7 @@
 # expect = ["PD03.asked-of-a-process"]
 # stratum = "twins"
 # domain = "butterfly counts along transects"
-# allow = ["PD03"]
+# allow = ["PD03.per-sample-indexing"]
 # ///
 """Butterflies along transects: how many of each of 12 species a walk of 1 km will count, from weather and habitat.
 

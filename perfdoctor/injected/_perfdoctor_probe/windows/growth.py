@@ -166,7 +166,8 @@ class Growth:
         handlers = growing_handlers.alike(self.handlers, lines)
         some = bool(grown or deeper or larger or alike or wrapped or handlers)
         if some:
-            self._record(grown, deeper, larger, alike, wrapped, lines, handlers)
+            told = {"alike_hooks": alike, "wrapped": nesting.told(wrapped, lines), "alike_handlers": handlers}
+            self._record(grown, deeper, larger, lines, told)
         return some
 
     def _larger(self, held: Holdings, step: int) -> list:
@@ -191,18 +192,10 @@ class Growth:
         self.sizes = sizes
         return found
 
-    def _record(
-        self,
-        grown: list,
-        deeper: list,
-        larger: list,
-        alike: "list[dict]",
-        wrapped: list,
-        lines: GrowingLines,
-        handlers: "list[dict]",
-    ) -> None:
+    def _record(self, grown: list, deeper: list, larger: list, lines: GrowingLines, told: dict) -> None:
+        """`told`: what else there is, as it is recorded."""
         hooks = growing_hooks.told([pair for pair in grown if are_hooks(pair[1])], lines)
-        for one in (*hooks, *alike):
+        for one in (*hooks, *told["alike_hooks"]):
             one["name"] = _MODULE_PART.sub(r".\1", one["name"])
         containers = []
         for trend, held in grown:
@@ -256,9 +249,7 @@ class Growth:
             graphs=graphs,
             larger_tensors=tensors,
             hooks=hooks,
-            alike_hooks=alike,
-            wrapped=nesting.told(wrapped, lines),
-            alike_handlers=handlers,
+            **told,
         )
 
 
