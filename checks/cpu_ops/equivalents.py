@@ -26,6 +26,7 @@ from .._shared.spread import Spread, spread, starts_of
 from .limits import Limits
 from .rewritings import EQUATION, REWRITINGS
 
+_REBUILT = "rebuilt"
 _NOW = (0.85, 1.15)
 """Of operators that need not run, around what they took in the steps that were watched."""
 _DECIDED_ONCE = ("transform",)
@@ -42,12 +43,22 @@ _OTHER = (1.5, 0.9)
 def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding, ...]:
     """One for each kind and line, or for each choice; none where nobody looked, or the others save little."""
     starts = starts_of(evidence.epoch_starts)
-    found = spread(evidence.equivalents, starts.equivalents if starts else (), starts)
+    growing = _growing(evidence)
+    every = spread(evidence.equivalents, starts.equivalents if starts else (), starts)
+    found = [(one, often) for one, often in every if one.kind != _REBUILT or key(one.at) not in growing]
     alike: dict[object, list[tuple[Equivalent, Spread]]] = {}
     for row, (one, often) in enumerate(found):
         decided = (one.kind, one.shape, often) if one.kind in _DECIDED_ONCE else row
         alike.setdefault(decided, []).append((one, often))
     return present(*(_finding(evidence, step, [one for one, _ in rows], limits, rows[0][1]) for rows in alike.values()))
+
+
+def _growing(evidence: Evidence) -> set[tuple[str, int]]:
+    """Lines at which a tensor grows so that steps get longer, which PD15 tells."""
+    growth = evidence.growth
+    if isinstance(growth, Missing) or isinstance(growth.trend, Missing) or not growth.trend.is_gradual:
+        return set()
+    return {key(tensor.site) for tensor in growth.tensors if tensor.site is not None}
 
 
 def _faults_ms(evidence: Evidence, one: Equivalent) -> float:

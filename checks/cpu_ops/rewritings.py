@@ -256,9 +256,9 @@ REWRITINGS = {
     ),
     "rebuilt": Rewriting(
         "PD10.rebuilt-by-cat",
-        "this line copies {shape} numbers to replace a few of them",
+        "this line copies {shape} numbers to add a few or replace them",
         "most of what it joins is what it has made in the step before",
-        "Write the new part over the oldest, in place.",
+        "Make room for all of them once, and write the new part in place: over the oldest, when it is full.",
         "queue[at : at + len(keys)] = keys  # after the backward pass; not torch.cat([queue[len(keys):], keys])\n"
         "at = (at + len(keys)) % len(queue)",
         "Rows are no longer in the order of their age; and what a backward pass still needs must not be written to.",

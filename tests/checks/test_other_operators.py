@@ -10,7 +10,17 @@ from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import HOT_LINES, healthy, ids, is_clear, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Part, Severity
-from perfdoctor.evidence.model import EpochStarts, Evidence, Missing, Site, TrainerOption
+from perfdoctor.evidence.model import (
+    EpochStarts,
+    Evidence,
+    GrowingTensor,
+    Missing,
+    Parts,
+    Site,
+    StepGrowth,
+    TrainerOption,
+    Trend,
+)
 
 KINDS = {
     "order": "PD10.product-order",
@@ -148,3 +158,10 @@ def test_what_an_evaluation_does_the_long_way_is_told_by_how_often_that_is() -> 
     assert is_clear(examine(with_(evidence, step__irregular_ms=800.0), CHECK.limits)), "of all the time it is little"
     both = with_(evidence, equivalents=(one,))
     assert [found.savings.part for found in examine(both, CHECK.limits).findings] == [Part.COMPUTE], "told once"
+
+
+@pytest.mark.parametrize(("is_gradual", "count"), [(True, 0), (False, 1)])
+def test_a_memory_that_makes_steps_longer_is_told_as_what_grows(is_gradual: bool, count: int) -> None:
+    bank = GrowingTensor("memory.seen", 4_000_000, 16_000, FIRST_LINE)
+    growth = StepGrowth(Trend(200, 12.0, 15.0, 0.2, 0.3, is_gradual, Parts(), 0.0), tensors=(bank,))
+    assert len(examine(with_(otherwise("rebuilt"), growth=growth), CHECK.limits).findings) == count

@@ -392,6 +392,29 @@ def test_a_queue_that_is_joined_anew_counts_in_the_first_step_too() -> None:
     assert row["times_per_step"] == 1.0 and row["shape"] == [100_000, 64]
 
 
+def test_a_memory_that_is_joined_anew_counts_while_it_is_not_full_yet() -> None:
+    rows = torch.zeros(50_000, 64)
+
+    def filling() -> torch.Tensor:
+        nonlocal rows
+        rows = torch.cat([rows, HIDDEN.detach()])[-60_000:]
+        return HIDDEN.sum()
+
+    (row,) = watched(filling)
+    assert (row["kind"], row["times_per_step"]) == ("rebuilt", 1.0)
+
+
+def test_what_is_made_twice_as_large_is_not_joined_anew_for_a_few() -> None:
+    rows = torch.zeros(50_000, 64)
+
+    def doubling() -> torch.Tensor:
+        nonlocal rows
+        rows = torch.cat([rows, rows + 1.0])
+        return HIDDEN.sum()
+
+    assert watched(doubling) == []
+
+
 def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:
     (row,) = watched(associated)
     assert row["shape"] == [4, 512, 512] and row["times_per_step"] == 1.0

@@ -36,6 +36,8 @@ _KEPT = 20
 _WHOLE_LINE = ("one-hot", "product")
 """Kinds in which the rest of their line falls away too, as far as it goes through as many numbers: what makes them, and
 lengths of what is written out."""
+_CARRIED = 0.8
+"""Of what is joined, what was joined before, at least: a memory that is not full yet gains a little with each step."""
 _PASSING = 24
 """Links of chains by number that are known at once: their arguments are as large as what they make."""
 _BACKWARD = 2
@@ -255,7 +257,9 @@ class Equivalents:
         def is_carried(tensor) -> bool:
             storage = tensor.untyped_storage()
             _, before = self.joined.get(storage._cdata, (None, None))
-            if before is None or before.step >= made.step or before.stack != made.stack or storage.nbytes() != size:
+            if before is None or before.step >= made.step or before.stack != made.stack:
+                return False
+            if not _CARRIED * size <= storage.nbytes() <= size:
                 return False
             earlier.append(before)
             return True
