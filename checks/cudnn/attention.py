@@ -179,7 +179,11 @@ def _title(one: Attention) -> str:
 
 
 def _site(evidence: Evidence, some: list[Attention]) -> Site | None:
-    """The line of its softmax; where batches differ in length, the dearest softmax. Else that of its layer."""
+    """The line that asks a library for this kind; that of its softmax; where batches differ in length, the dearest
+    softmax. Else that of its layer."""
+    asked = evidence.job.option("attn_implementation")
+    if asked is not None:
+        return asked
     sizes = {_size(one) for one in some}
     calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
     softmax = sorted((call for call in calls if call.kind == "softmax"), key=lambda call: call.detail not in sizes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import CallSite, Evidence, Step
 
-from .._shared.lines import told_trainer
 from .._shared.wording import in_words_of
 from .limits import Limits
 
@@ -42,7 +41,7 @@ def anomaly_detection(evidence: Evidence, step: Step, calls: tuple[CallSite, ...
             Measurement("checks", round(sum(call.calls_per_step for call in checks)), "count", "searches per step"),
             milliseconds("checks_ms", checks_ms, "searching for NaN, per step"),
         ),
-        location=location(told_trainer(evidence.job, dearest.site, "detect_anomaly")),
+        location=location(evidence.job.option("detect_anomaly") or dearest.site),
         fix=Fix(
             text="Switch it off, and on again for a run that is to find where a NaN comes from.",
             code=in_words_of(

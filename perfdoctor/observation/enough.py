@@ -39,6 +39,9 @@ _COMPILED_AGAIN, _COMPILING = 3, 0.05
 """What is compiled again for the first or second time, for so much of the later half of the steps, may be its last new
 size, or the first of many: three times tell, and as many steps again without one."""
 
+_LAST_S, _LAST = 3.0, 0.25
+"""Before the end of the loop, where that is known, and of what was observed until then: what is timed after the last
+step needs the job alive, and the last steps tell no more than those before."""
 _STARTS, _EPOCH_S = 2, 10.0
 """Starts of epochs, or of what else comes again between two steps, that are compared; and the most that is waited from
 one to the next."""
@@ -92,6 +95,8 @@ class Enough:
             return self._sampled >= self._samples or self.seconds >= SECONDS
         if self._seconds is not None and self.seconds >= self._seconds:
             return True
+        if self._may_settle and self._ends_soon(process):
+            return True
         complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
         if self._may_settle and _compiles_again(process, selection):
             complete = False
@@ -109,7 +114,20 @@ class Enough:
             self._settled_at = now
         return now - self._settled_at >= _SETTLED_S
 
+    def _ends_soon(self, process: ProcessRecording) -> bool:
+        """Whether the loop is about to end by itself, and all that windows are for was seen."""
+        few = self.steps < _LEAST_STEPS or self.seconds < _LEAST_SECONDS
+        if process.planned is None or few or self._missing(process):
+            return False
+        left = process.planned.steps - int(process.steps["step"].max())
+        return left * self.seconds / self.steps <= min(_LAST_S, _LAST * self.seconds)
+
     def _windows_done(self, process: ProcessRecording) -> bool:
+        spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
+        return not self._missing(process) and spent <= _WINDOW_SHARE * self.seconds and not self._awaits_start(process)
+
+    def _missing(self, process: ProcessRecording) -> list[str]:
+        """Windows that are still to come."""
         seen = {
             "ops": process.ops,
             "sites": process.call_sites,
@@ -125,9 +143,7 @@ class Enough:
         faults = {fault.hook for fault in process.faults}
         asked = process.repeats.asks if isinstance(process.repeats, RepeatsWindow) else ()
         wanted = (*self.goal.windows, *asked)
-        missing = [name for name in wanted if seen.get(name) is None and f"window {name}" not in faults]
-        spent = process.samples[-1].window_us / 1e6 if process.samples else 0.0
-        return not missing and spent <= _WINDOW_SHARE * self.seconds and not self._awaits_start(process)
+        return [name for name in wanted if seen.get(name) is None and f"window {name}" not in faults]
 
     def _awaits_start(self, process: ProcessRecording) -> bool:
         """Whether another epoch is about to start that is to be looked at."""

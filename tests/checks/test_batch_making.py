@@ -120,7 +120,7 @@ def test_workers_are_not_advised_where_handing_over_costs_what_making_does() -> 
 
 
 @pytest.mark.parametrize(
-    ("wait_ms", "severity"), [(0.9, None), (1.9, Severity.NOTE), (2.2, Severity.WARNING), (8.0, Severity.ERROR)]
+    ("wait_ms", "severity"), [(0.9, None), (3.7, Severity.NOTE), (4.0, Severity.WARNING), (8.0, Severity.ERROR)]
 )
 def test_the_ordinary_way_to_use_tensors_is_a_note_at_first(wait_ms: float, severity: Severity | None) -> None:
     cheap = fetch((0.6 * wait_ms, 0.6 * wait_ms), (0.3 * wait_ms, 0.3 * wait_ms))

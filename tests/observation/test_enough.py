@@ -51,6 +51,33 @@ def quiet(n: int, ms: float) -> np.ndarray[Any, Any]:
     return ms * (1 + 0.01 * np.random.default_rng(0).normal(size=n))
 
 
+def _uneven(n: int, ms: float) -> np.ndarray[Any, Any]:
+    return ms * (1 + 0.5 * np.random.default_rng(0).normal(size=n).clip(-1.5, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("planned", "seconds"), [(130, (9.5, 11.0)), (60, (4.0, 6.0)), (1000, (14.5, 16.0))], ids=["soon", "short", "later"]
+)
+def test_a_job_whose_loop_is_about_to_end_is_ended_a_little_before(
+    job: Job, now: list[float], planned: int, seconds: tuple[float, float]
+) -> None:
+    """Steps of 100 ms that do not settle; what is timed after the last one needs the job alive."""
+    plan = {"k": "planned", "step": 24, "steps": planned, "epoch": 0, "by": "loops"}
+    count, _ = observed(NOTHING_ASKED, job(_uneven(planned, 100.0), plan), now)
+    assert count < planned and seconds[0] <= now[0] <= seconds[1]
+
+
+def test_without_a_known_end_such_a_job_ends_by_itself(job: Job, now: list[float]) -> None:
+    count, _ = observed(NOTHING_ASKED, job(_uneven(130, 100.0)), now)
+    assert count == 130
+
+
+def test_a_job_that_was_asked_about_for_so_many_steps_is_not_ended_before(job: Job, now: list[float]) -> None:
+    plan = {"k": "planned", "step": 24, "steps": 130, "epoch": 0, "by": "loops"}
+    asked = replace(NOTHING_ASKED, steps=500)
+    assert observed(asked, job(_uneven(130, 100.0), plan), now)[0] == 130
+
+
 @pytest.mark.parametrize(("ms", "seconds"), [(2, 3), (20, 3), (150, 6)])
 def test_a_settled_step_ends_the_observation_early(job: Job, now: list[float], ms: float, seconds: float) -> None:
     count, seen = observed(NOTHING_ASKED, job(quiet(6000, ms)), now)

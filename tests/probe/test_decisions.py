@@ -57,10 +57,15 @@ def test_padding_and_freed_memory_are_found_where_they_are_asked_for(
         ('GPT2Config(n_layer=2, activation_function="gelu_new")', {"activation_function": ("main", 1, "<module>")}),
         ('BertConfig(hidden_act="gelu_python")', {"hidden_act": ("main", 1, "<module>")}),
         ('BertConfig(hidden_act="gelu")', {}),
+        (
+            'AutoModel.from_config(config, attn_implementation="eager")',
+            {"attn_implementation": ("main", 1, "<module>")},
+        ),
+        ('AutoModel.from_config(config, attn_implementation="sdpa")', {}),
         ('BertConfig(hidden_act=chosen, padding="longest")', {}),
     ],
 )
-def test_a_function_that_transformers_makes_of_single_operators_is_found_where_it_is_asked_for(
+def test_what_transformers_makes_of_single_operators_is_found_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, found: dict[str, tuple[str, int, str]]
 ) -> None:
     assert _decided(monkeypatch, tmp_path, main=call) == found

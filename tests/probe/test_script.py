@@ -102,3 +102,14 @@ def test_a_branch_that_was_not_taken_decides_nothing(
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(main), raising=False)
     found = script.options("transformers", SimpleNamespace(save_strategy=strategy, save_steps=steps, eval_steps=10))
     assert {name: place[1] for name, place in found.items()} == {**lines, "eval_steps": 2}
+
+
+def test_a_keyword_that_is_given_a_constant_by_name_is_found_where_the_constant_is(main: Path) -> None:
+    main.write_text(
+        "EVAL_EVERY = 10\n"
+        "SAVE_EVERY = 20\n"
+        "if quick: SAVE_EVERY = 5\n"
+        "TrainingArguments(\n    eval_steps=EVAL_EVERY,\n    save_steps=SAVE_EVERY,\n    debug=UNKNOWN,\n)\n"
+    )
+    found = {name: place[1:3] for name, place in script.options("transformers").items()}
+    assert found == {"eval_steps": (1, "<module>"), "save_steps": (6, "<module>"), "debug": (7, "<module>")}

@@ -1,6 +1,6 @@
-"""What the job's own files decide that no hook sees: padding or a function asked of a library, freed memory that is
-given back, data that is cut by rank, variables that keep libraries from newer instructions. By their source alone:
-whether such a line runs is for others to say.
+"""What the job's own files decide that no hook sees: padding, a function or a kind of attention asked of a library,
+freed memory that is given back, data that is cut by rank, variables that keep libraries from newer instructions. By
+their source alone: whether such a line runs is for others to say.
 """
 
 import ast
@@ -21,6 +21,7 @@ _KEYWORDS = {
     "activation_function": _GELUS,
     "hidden_act": _GELUS,
     "hidden_activation": _GELUS,
+    "attn_implementation": ("eager",),
 }
 """Of calls, with the values that decide; None for any."""
 _FUNCTIONS = ("malloc_trim",)

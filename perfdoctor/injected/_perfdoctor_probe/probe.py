@@ -280,7 +280,7 @@ class Probe:
         if self.growth is None:
             from .windows.growth import Growth
 
-            self.growth = Growth(self.recorder, self.sites)
+            self.growth = Growth(self.recorder, self.sites, loading=self.loading)
         if step < self.growth.due:
             return
         began = self.windows.own.begin()

@@ -4,6 +4,7 @@ A trainer makes loaders and steps itself, so that no frame of the job's decides 
 """
 
 import ast
+import collections
 import os
 import sys
 
@@ -35,10 +36,21 @@ def options(trainer: str, as_they_are=None) -> dict:
     if tree is None:
         return {}
     found: dict = {}
+    constants = _constants(tree)
     for word, value in (given for node in ast.walk(tree) for given in _given(node)):
+        value = constants.get(getattr(value, "id", None), value)
         if word in words and not _is_off(value) and not _is_other(value, getattr(as_they_are, word, None)):
             found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
     return found
+
+
+def _constants(tree) -> dict:
+    """What names of the script hold that are given a constant once, outside of all functions."""
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    once = collections.Counter(node.id for node in named)
+    top = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
+    targets = ((node.targets[0], node.value) for node in top if len(node.targets) == 1)
+    return {target.id: value for target, value in targets if isinstance(target, ast.Name) and once[target.id] == 1}
 
 
 def _given(node) -> "list[tuple]":

@@ -79,11 +79,13 @@ class _Trend:
 class Growth:
     """All censuses of one process."""
 
-    def __init__(self, recorder, sites, roots=()) -> None:
-        """`roots`: objects, by name, that no name of the job's need lead to."""
+    def __init__(self, recorder, sites, roots=(), loading=None) -> None:
+        """`roots`: objects, by name, that no name of the job's need lead to. `loading`: knows the loaders of a training
+        process, of which it is told how long it is going to be."""
         self.recorder = recorder
         self.sites = sites
         self.roots = roots
+        self.loading = loading
         self.reset()
 
     def reset(self) -> None:
@@ -113,7 +115,7 @@ class Growth:
         collects = gc.isenabled()
         gc.disable()
         try:
-            plan = planned(self.sites, step) if longer else None
+            plan = planned(self.sites, step, self.loading) if longer or self.loading is not None else None
             if plan is not None:
                 self.recorder.record("planned", step=step, **plan)
             # What is asked of tensors here is no call of the job's: a function mode of its own does not see it.
