@@ -96,6 +96,7 @@ Example
     squared = (a.unsqueeze(1) - b.unsqueeze(0)).pow(2).sum(-1)        # torch.cdist
     hardest = losses.sort(descending=True).values[:16]                # losses.topk(16)
     features = F.one_hot(atom, 100).float() @ weight                  # weight[atom]
+    loss = F.cross_entropy(scores, F.one_hot(kind, 24).float())       # F.cross_entropy(scores, kind)
     policy = MultivariateNormal(mean, torch.diag_embed(std**2))       # Independent(Normal(mean, std), 1)
     loss = F.cross_entropy(head(hidden), labels)                      # labels are -100 for 85 % of the rows
     logits = head(hidden)[:, -1]                                      # head(hidden[:, -1])

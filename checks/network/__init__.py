@@ -53,11 +53,12 @@ When it stays silent
 --------------------
 The guide's figures (layers, kernel sizes, channels, hidden sizes, parameters) are shown, never alarmed: networks of a
 hundred layers are ordinary today. The largest layer of a sane network often takes more than half of the step; it is
-named only if it is also many times wider than its neighbours. How wide the data is (what the first layer is fed with)
-is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its channels or
-the points that it is computed at are why; a large kernel is more where its arithmetic is also many times its
-neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real vocabulary
-gets an opportunity at most, and so do layers that are called one after the other.
+named only if it is also many times wider than its neighbours. One that a whole sequence or picture enters, and that is
+sixteen times as wide, is an opportunity from a fifth of the step on. How wide the data is (what the first layer is fed
+with) is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its
+channels or the points that it is computed at are why; a large kernel is more where its arithmetic is also many times
+its neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real
+vocabulary gets an opportunity at most, and so do layers that are called one after the other.
 
 Limits
 ------
