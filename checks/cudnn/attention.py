@@ -10,7 +10,7 @@ from perfdoctor.api.causes import PASSES_KEEP, in_step, tried
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, savings, severity
 from perfdoctor.api.quantities import Attention, Evidence, LibraryUse, Missing, OpProfile, Site, Step
 
-from .._shared.lines import forward_line, layer_place
+from .._shared.lines import forward_line, layer_place, told_trainer
 from .case import Limits
 
 _SPREAD = 0.15
@@ -158,7 +158,7 @@ def _finding(
             Measurement("width", largest.width, "count", "width of a head"),
             Measurement("dropout", largest.dropout, "share", "dropout on the weights"),
         ),
-        location=location(_site(evidence, some)),
+        location=location(told_trainer(evidence.job, _site(evidence, some), "attn_implementation")),
         fix=words.fix,
         savings=savings(
             step,
@@ -179,11 +179,7 @@ def _title(one: Attention) -> str:
 
 
 def _site(evidence: Evidence, some: list[Attention]) -> Site | None:
-    """The line that asks a library for this kind; that of its softmax; where batches differ in length, the dearest
-    softmax. Else that of its layer."""
-    asked = evidence.job.option("attn_implementation")
-    if asked is not None:
-        return asked
+    """The line of its softmax; where batches differ in length, the dearest softmax. Else that of its layer."""
     sizes = {_size(one) for one in some}
     calls = () if isinstance(evidence.call_sites, Missing) else evidence.call_sites
     softmax = sorted((call for call in calls if call.kind == "softmax"), key=lambda call: call.detail not in sizes)

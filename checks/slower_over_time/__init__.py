@@ -3,21 +3,22 @@ file that grows.
 
 What it looks at
 ----------------
-The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its 99
-% interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets and
-deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more, tensors
-and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes; hooks that
-one module, parameter or optimizer has several times, the same function bound to the same values; and handlers of
-loggers that write to the same file or stream, with the time of the lines that log. Functions and objects that have
-another one of their kind inside, in one more layer each time. Of steps that are long at equal distances, where an
-evaluation lies or an epoch ends, their length, and whether they alone use a container that grows, or one that a library
-keeps and never empties (a metric). Of operators in three steps, those that read one tensor further each time, or join
-more parts each time, and what is computed of that. Where something has grown, or steps have got longer, the lines of a
-step or two are timed once more, to be compared with those of the first line window. What making a batch takes has a
-trend of its own, in each data-loader worker; one that gets slower has its data set looked at in the same way, and a
-batch made line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's throttling, the
-CPUs' clock and page faults, each by its own course over the steps; on a CUDA device the GPU's clock where its driver
-says that it slows it down, and driver allocations that come more often while more reserved memory is in no use.
+The length of every steady step, part by part: the trend through medians of blocks of steps (Theil and Sen), with its
+99 % interval. What the job's names hold is counted a few times, more and more steps apart: lists, dictionaries, sets
+and deques that have gained elements each time, hooks on modules, parameters and optimizers that have become more,
+tensors and arrays that are larger each time and carry on what they held, and autograd graphs that have gained nodes;
+hooks that one module, parameter or optimizer has several times, the same function bound to the same values; and
+handlers of loggers that write to the same file or stream, with the time of the lines that log. Functions and objects
+that have another one of their kind inside, in one more layer each time. Of steps that are long at equal distances,
+where an evaluation lies or an epoch ends, their length, and whether they alone use a container that grows, or one that
+a library keeps and never empties (a metric). Of operators in three steps, those that read one tensor further each time,
+or join more parts each time, and what is computed of that. Where something has grown, or steps have got longer, the
+lines of a step or two are timed once more, to be compared with those of the first line window. What making a batch
+takes has a trend of its own, in each data-loader worker; one that gets slower has its data set looked at in the same
+way, and a batch made line by line once more. Of what saves, bytes of each call. From outside: swapping, a quota's
+throttling, the CPUs' clock and page faults, each by its own course over the steps; on a CUDA device the GPU's clock
+where its driver says that it slows it down, and driver allocations that come more often while more reserved memory is
+in no use.
 
 Why it costs time
 -----------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, savings
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, Step, StepGrowth
 
 from .._shared.handlers import needless_ms, repeated_handlers
@@ -17,11 +17,11 @@ def growing_handlers(evidence: Evidence, step: Step, growth: StepGrowth, limits:
     seen = repeated_handlers(evidence)
     if seen is None:
         return None
-    (found, at), spent = (seen[0].found, seen[0].step), seen[1]
-    needless = needless_ms(evidence)
+    (handlers, spent), needless = seen, needless_ms(evidence)
+    found = handlers.found
     low, high = _SAVED * needless, needless
     if found.grows:
-        high = max(high, in_the_end(step, growth, spent + needless, found.times, at))
+        high = max(high, in_the_end(step, growth, spent + needless, found.times, handlers.step))
     cost = Cost(step, low)
     if low < limits.min_share * step.step_ms:
         return None
@@ -38,9 +38,9 @@ def growing_handlers(evidence: Evidence, step: Step, growth: StepGrowth, limits:
             Measurement("logger", found.logger, "text", "its name"),
             Measurement("kind", found.kind, "text", "class of the handler"),
             Measurement("times", found.times, "count", "times that the logger has it"),
-            Measurement("logging_ms", spent, "ms", "in lines that log, per step"),
+            milliseconds("logging_ms", spent, "in lines that log, per step"),
         ),
-        location=location(found.site) if found.site is not None else None,
+        location=location(found.site),
         fix=Fix(
             text="Add the handler once, before the loop; or ask whether the logger has one.",
             code="logger = logging.getLogger(name)\nif not logger.handlers:\n    logger.addHandler(handler)",

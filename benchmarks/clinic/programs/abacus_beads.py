@@ -1,7 +1,7 @@
 # /// clinic
 # expect = ["PD09.dense-embedding-gradient"]
 # stratum = "twins"
-# domain = "abacus-bead jewellery pricing"
+# domain = "abacus-bead jewellery"
 # ///
 #!/usr/bin/env python
 """Price jewellery that is strung from old abacus beads.

@@ -14,11 +14,11 @@ def alike(earlier: "dict[tuple, int]", lines) -> "list[dict]":
     for logger in known:
         for place in filter(None, map(_place, list(getattr(logger, "handlers", ())))):
             counts[logger.name, place] = counts.get((logger.name, place), 0) + 1
-    for (name, place), times in counts.items():
-        if times > 1:
-            grows = times > earlier.get((name, place), times)
-            site = lines.called("addHandler")
-            found.append({"logger": name, "kind": place[0], "times": times, "grows": grows, "site": site})
+    several = {key: times for key, times in counts.items() if times > 1}
+    site = lines.called("addHandler") if several else -1
+    for (name, place), times in several.items():
+        grows = times > earlier.get((name, place), times)
+        found.append({"logger": name, "kind": place[0], "times": times, "grows": grows, "site": site})
     earlier.clear()
     earlier.update(counts)
     return sorted(found, key=lambda one: -one["times"])

@@ -2,7 +2,8 @@
 
 import io
 import re
-import sys
+
+from ..sites import users_modules
 
 _LARGEST_FILE = 1 << 20
 """Bytes: larger ones were not written by hand."""
@@ -86,34 +87,20 @@ class GrowingLines:
         """Where hooks are registered by the method `name`: in the file of the hook or where its owner is named; -1
         where no line says so."""
         files = dict.fromkeys((*self._of(function), *held.files))
-        calls = re.compile(rf"\b{name}\s*\(")
-        for file in files:
-            for number, line in reversed(list(enumerate(self._lines(file), 1))):
-                if calls.search(line):
-                    return self._place(file, number)
-        return -1
+        return self._last(files, re.compile(rf"\b{name}\s*\("))
 
     def called(self, name: str) -> int:
         """Where one of the job's modules calls the method `name`; -1 where no line says so."""
-        calls = re.compile(rf"\.{name}\s*\(")
-        files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        for file in [one for one in files if isinstance(one, str) and not self.sites.is_library(one)]:
-            for number, line in reversed(list(enumerate(self._lines(file), 1))):
-                if calls.search(line):
-                    return self._place(file, number)
-        return -1
+        files = (vars(module)["__file__"] for module in users_modules(self.sites.is_library).values())
+        return self._last(files, re.compile(rf"\.{name}\s*\("))
 
     def wraps(self, held, maker: str) -> int:
         """Where `maker` is called, with what its result is assigned to if there is such a line; -1 where none says
         so."""
         calls = re.compile(rf"(?<!def )(?<!class )\b{maker}\s*\(")
         around_itself = re.compile(rf"(?<![\w.])([\w.]+)\s*=(?!=).*\b{maker}\s*\(.*(?<![\w.])\1\b")
-        for statement in (around_itself, calls):
-            for file in held.files:
-                for number, line in reversed(list(enumerate(self._lines(file), 1))):
-                    if statement.search(line):
-                        return self._place(file, number)
-        return -1
+        first = self._last(held.files, around_itself)
+        return self._last(held.files, calls) if first < 0 else first
 
     def around_hooks(self, held, function) -> "tuple[list[int], list[str]]":
         """Lines that name who has the hooks, or what leads to it, and call something; and the hook's own name: from
@@ -154,6 +141,14 @@ class GrowingLines:
                             words.add(heir)
                             waiting.append(heir)
         return [self._place(*place) for place in list(found)[:_MOST_USES]]
+
+    def _last(self, files, statement) -> int:
+        """The last line of the first of these files that has one; -1 where none has."""
+        for file in files:
+            for number, line in reversed(list(enumerate(self._lines(file), 1))):
+                if statement.search(line):
+                    return self._place(file, number)
+        return -1
 
     def _first(self, held, statement) -> int:
         """The last of several: a variable is set before its loop, and again in it. A key of the path decides first."""

@@ -47,7 +47,7 @@ class _Names:
         """Whether no sample has a say in it: a constant, the name of one or of an argument, an attribute; less what
         there is."""
         if isinstance(size, ast.BinOp):
-            return self.is_fixed(size.left) if isinstance(size.op, ast.Sub) else False
+            return isinstance(size.op, ast.Sub) and self.is_fixed(size.left)
         if isinstance(size, (ast.Tuple, ast.List)):
             return any(map(self.is_fixed, size.elts))
         if isinstance(size, ast.Call):

@@ -65,9 +65,9 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
             or unfolds.convolved(args, known)
         )
     if func in _SUMS:
-        return sums.summed(func, args, result, known) or _picked(func, args, result, known)
+        return sums.summed(func, args, result, known) or picks.one_number(func, args, result, known)
     if func is picks.ALL:
-        return penalties.decayed(args, known) or _picked(func, args, result, known)
+        return penalties.decayed(args, known) or picks.one_number(func, args, result, known)
     if func in sums.NORMS:
         return sums.distance_of_norm(args, result, known)
     if func in SORTS:
@@ -95,10 +95,6 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     if func in _ENDS:
         return by_hand.instead(func, args, result, known)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
-
-
-def _picked(func, args: tuple, result, known) -> "Other | None":
-    return None if func is _aten.mean.dim else picks.one_number(func, args, result, known)
 
 
 def _grown(args: tuple, known) -> "Other | None":

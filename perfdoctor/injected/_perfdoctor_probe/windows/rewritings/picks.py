@@ -6,6 +6,7 @@ from .followed import Link, Other
 
 _aten = torch.ops.aten
 ALL = _aten.sum.default
+_SUMS = (ALL, _aten.sum.dim_IntList)
 _CLASSES = (1, -1)
 """Along which a loss of all numbers has its classes."""
 _FIRST_ROWS = 16
@@ -14,7 +15,7 @@ _FIRST_ROWS = 16
 
 def one_number(func, args: tuple, result, known) -> "Other | None":
     """A sum, along one dimension or of all, of a product one of whose factors has one number in each row, and 0."""
-    found = known(args[0])
+    found = known(args[0]) if func in _SUMS else None
     if found is None or found.func is not _aten.mul.Tensor or not found.args or tuple(args[0].shape) != found.shape:
         return None
     dims = _CLASSES if func is ALL else args[1]
