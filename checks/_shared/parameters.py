@@ -17,6 +17,8 @@ LEAST_RUNS = 8
 STATE_SHARE = 0.10
 """Of the step, from which on lines that copy a model's state are told: less is not worth the thought."""
 _STATE_CALLS = ("_save_to_state_dict", "_load_from_state_dict")
+_DEEP_COPY = "torch/nn/parameter.py:__deepcopy__"
+"""What `copy.deepcopy(model)` calls for each parameter."""
 _OVER_PARAMETERS = re.compile(r"parameters\(|param_groups|\bparams\b|\.grads?\b|state_dict\(|\bgrads\b|\bparameters\b")
 """What is written at the head of a loop over parameters or their gradients."""
 _CLIPPING = "torch/nn/utils/clip_grad.py"
@@ -69,7 +71,7 @@ def state_lines(step: Step, lines: Iterable[Line]) -> tuple[Line, ...]:
     """Lines outside the model's passes that take its state or put it back, and the loops over it beside them; none
     where they cost little."""
     outside = [line for line in lines if line.part == "other"]
-    taking = [line for line in outside if any(name in line.site.via for name in _STATE_CALLS)]
+    taking = [line for line in outside if is_deep_copy(line) or any(name in line.site.via for name in _STATE_CALLS)]
     functions = {function(line.site) for line in taking}
     same = {key(line.site) for line in taking}
 
@@ -79,6 +81,11 @@ def state_lines(step: Step, lines: Iterable[Line]) -> tuple[Line, ...]:
 
     found = tuple(line for line in outside if belongs(line))
     return found if sum(line.ms_per_step for line in found) >= STATE_SHARE * step.step_ms else ()
+
+
+def is_deep_copy(line: Line) -> bool:
+    """Whether a line copies a whole module with `copy.deepcopy`."""
+    return line.site.via.endswith(_DEEP_COPY)
 
 
 def parameter_loops(

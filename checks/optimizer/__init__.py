@@ -11,10 +11,10 @@ and are in no optimizer, or in one at a learning rate of 0, and the model's own 
 with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and
 what each operator of the backward passes that fill them takes. In a step or two, the lines between the passes and in an
 optimizer of the job's own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for
-each, copies of the model's `state_dict`. Calls of `torch.autograd.grad` for derivatives of an output of which others
-were asked for in the same step: where one is met first its graph is gone through a few times more, one by one and
-together. Operators of backward passes that run for a part of the graph which an earlier pass of the same step has gone
-through.
+each, copies of the model's `state_dict`, `copy.deepcopy(model)`. Calls of `torch.autograd.grad` for derivatives of an
+output of which others were asked for in the same step: where one is met first its graph is gone through a few times
+more, one by one and together. Operators of backward passes that run for a part of the graph which an earlier pass of
+the same step has gone through.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 

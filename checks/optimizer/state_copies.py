@@ -6,6 +6,7 @@ from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement,
 from perfdoctor.api.quantities import Line, Step
 
 from .._shared.lines import places
+from .._shared.parameters import is_deep_copy
 from .limits import Limits
 
 _SAVED = (0.5, 0.95)
@@ -17,13 +18,14 @@ def state_copies(step: Step, lines: tuple[Line, ...], limits: Limits) -> Finding
     if not lines:
         return None
     cost = Cost(step, sum(line.ms_per_step for line in lines))
+    copied = "model, `copy.deepcopy`," if any(map(is_deep_copy, lines)) else "model's `state_dict`"
     if cost.share < limits.state_share:
         return None
     return Finding(
         id="PD17.state-copies",
         severity=cost.severity(limits.state_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="every step copies the model's `state_dict` tensor by tensor: {cost_ms} ({cost_share})",
+        message=f"every step copies the {copied} tensor by tensor: {{cost_ms}} ({{cost_share}})",
         reasoning="it issues {ops:operator} per step outside forward, backward and optimizer, one tensor after "
         "another, to copy or to average weights",
         evidence=(

@@ -9,6 +9,7 @@ from ill_runs.optimizer import (
     HEADER,
     TIMING,
     clipping,
+    copied_model,
     derived_one_by_one,
     factorized,
     parameter_loop,
@@ -171,6 +172,18 @@ def test_a_state_that_is_copied_and_averaged_in_every_step_is_one_finding() -> N
     assert finding.location.line == 37
     assert number(finding, "cost_ms") == pytest.approx(4.0)
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 3.8))
+
+
+def test_a_deep_copy_of_the_model_in_every_step_is_told_with_the_loop_that_averages_it() -> None:
+    finding = _found(copied_model())
+    assert (finding.id, number(finding, "cost_ms")) == ("PD17.state-copies", pytest.approx(4.0))
+    assert "copy.deepcopy" in finding.message
+    assert finding.location is not None and finding.location.line == 30
+    lines = copied_model().hot_lines
+    assert not isinstance(lines, Missing)
+    few = tuple(replace(line, runs_per_step=1.0) for line in lines)  # no loop
+    assert number(_found(with_(copied_model(), hot_lines=few)), "cost_ms") == pytest.approx(3.0)
+    assert "PD17.state-copies" not in _ids(copied_model(0.4))
 
 
 def test_a_state_that_is_taken_rarely_or_inside_another_part_is_none() -> None:

@@ -95,6 +95,14 @@ def state_copies(copying_ms: float = 3.0) -> Evidence:
     return with_(healthy(), step=step(_PARTS), hot_lines=(*lines, *HOT_LINES))
 
 
+def copied_model(copying_ms: float = 3.0) -> Evidence:
+    """A deep copy of a model of ten tensors, averaged by a loop that takes a third of that."""
+    copying = Site("target.py", 30, "<module>", "torch/nn/parameter.py:__deepcopy__")
+    averaging = Line(Site("target.py", 32, "<module>"), "other", 20.0, copying_ms / 3, 0.8, 0.2, 0.3, 10.0)
+    lines = (Line(copying, "other", 20.0, copying_ms, 1.6, 0.6, 0.7, 1.0), averaging)
+    return with_(healthy(), step=step(_PARTS), hot_lines=(*lines, *HOT_LINES))
+
+
 def slow_update(spent_ms: float = 6.0, **timing: Any) -> Evidence:
     """Adam loops over 200 tensors; of the step of 25 ms it takes so much."""
     adam = UpdateTiming("Adam", "loop", 200, now_ms=1.5, foreach_ms=0.9, fused_ms=0.3)
