@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, present, share
+from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Severity, location, present, share
 from perfdoctor.api.quantities import ConvolutionTiming, Layer, Missing
 
 from .case import Case
@@ -68,6 +68,7 @@ def _dominant(case: Case, layer: Layer, convolutions: list[Layer]) -> Finding | 
             *(share(f"as_{way}", left, f"of its time: {_WAYS[way]}") for way, left in _left(timed).items()),
         ),
         fix=_fix(excess.factor, timed),
+        location=location(layer.place),
         savings=cost.savings(saved, _method(excess.factor, timed)),
     )
 

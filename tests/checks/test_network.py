@@ -171,6 +171,7 @@ def test_a_large_kernel_is_ill_where_its_arithmetic_is_far_beyond_its_neighbours
     assert finding.severity is Severity.ERROR
     assert number(finding, "excess") == 25  # 15 x 15 over 3 x 3
     assert number(finding, "of_usual") == pytest.approx(40)
+    assert finding.location is not None and finding.location.line == 5, "the line that makes it"
     # At least with seven of 3 x 3 that take twice the time per operation, at most with one.
     assert finding.savings.low_ms == pytest.approx(0.61 * 25 * (1 - 2 * 7 / 25))
     assert finding.savings.high_ms == pytest.approx(0.61 * 25 * 24 / 25)
