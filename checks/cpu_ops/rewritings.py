@@ -95,6 +95,14 @@ REWRITINGS = {
         "Keep it as a sparse matrix, row by row.",
         "adjacency = adjacency.to_sparse_csr()  # once, before the loop\nout = adjacency @ x",
     ),
+    "blocks": Rewriting(
+        "PD10.block-diagonal",
+        "this line multiplies by a matrix of {shape} that is 0 outside of blocks",
+        "what lies outside of the blocks is multiplied and added all the same",
+        "Stack the blocks, and multiply each by its own rows; pad them to the size of the largest.",
+        "out = torch.stack(blocks) @ x.unflatten(0, (len(blocks), -1))  # not torch.block_diag(*blocks) @ x",
+        "None: the same numbers.",
+    ),
     "by-rows": Rewriting(
         "PD10.sparse-by-coordinates",
         "this line multiplies by a sparse matrix of {shape} that is kept by coordinates",

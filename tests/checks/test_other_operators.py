@@ -28,6 +28,7 @@ KINDS = {
     "one-hot-sum": "PD10.picked-by-product",
     "diagonal": "PD10.empty-product",
     "sparse": "PD10.empty-product",
+    "blocks": "PD10.block-diagonal",
     "by-rows": "PD10.sparse-by-coordinates",
     "transform": "PD10.transform-length",
     "messages": "PD10.scattered-sums",

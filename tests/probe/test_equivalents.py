@@ -154,6 +154,15 @@ def sparse() -> torch.Tensor:
     return EDGES @ TABLE
 
 
+def graphs_in_one() -> torch.Tensor:
+    return torch.block_diag(*torch.rand(20, 75, 75).bernoulli(0.3)) @ TABLE
+
+
+def graphs_of_many_sizes() -> torch.Tensor:
+    sizes = (100, 40, 60, 30, 70, 100, 100, 1, 99, 400, 100, 100, 300)
+    return torch.block_diag(*(torch.rand(size, size) for size in sizes)) @ TABLE
+
+
 def factored() -> torch.Tensor:
     return torch.linalg.cholesky(torch.diag_embed(STD.square()))
 
@@ -334,6 +343,7 @@ FOUND = {
     "one-hot": [one_hot, one_hot_linear],
     "diagonal": [on_a_diagonal],
     "sparse": [sparse],
+    "blocks": [graphs_in_one, graphs_of_many_sizes],
     "diagonal-factor": [factored],
     "diagonal-solve": [solved],
     "top": [first_few, last_few],
@@ -413,6 +423,14 @@ def test_what_is_made_twice_as_large_is_not_joined_anew_for_a_few() -> None:
         return HIDDEN.sum()
 
     assert watched(doubling) == []
+
+
+def test_a_matrix_that_is_0_in_places_is_none_of_blocks() -> None:
+    def chain() -> torch.Tensor:
+        near = (torch.arange(1500)[:, None] - torch.arange(1500)).abs() < 40
+        return (near * torch.rand(1500, 1500)) @ TABLE
+
+    assert watched(chain) == []
 
 
 def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:

@@ -5,6 +5,7 @@ from math import prod
 
 import torch
 
+from . import blocks
 from .followed import Link, Other, behind, score_factors
 
 _aten = torch.ops.aten
@@ -12,6 +13,8 @@ _FEWER = 0.6
 """Of the multiplications, at most, in the other order."""
 _EMPTY = 0.02
 """Of a matrix, the numbers that are not 0, at most: sparse products are slower than dense ones above a few per cent."""
+_IN_BLOCKS = 0.5
+"""The same of one whose numbers may lie in blocks along its diagonal: half of it, for two."""
 _LEAST_SIDE = 32
 """Rows and columns of a matrix whose numbers are looked at."""
 _LEAST_FACTORED = 2
@@ -85,8 +88,8 @@ def diagonal(found: Link, tensor) -> "Other | None":
 
 
 def by_content(left, right, bias, is_constant: bool) -> "Other | None":
-    """What could be in the place of a product with a matrix that holds hardly any number but 0. `is_constant`: it
-    held the same in the step before, so that it could be kept as a sparse one."""
+    """What could be in the place of a product with a matrix that holds hardly any number but 0, or only in blocks.
+    `is_constant`: it held the same in the step before, so that it could be kept as a sparse one."""
     if left.layout is torch.sparse_coo:
         plain = not left.requires_grad and left.dim() == 2 and not left.dense_dim() and right.layout is torch.strided
         return _by_rows("by-rows", left, right, bias) if is_constant and plain else None
@@ -97,7 +100,7 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
     rows, columns = left.shape
     count = int(torch.count_nonzero(left))
     if not 0 < count <= max(rows, _EMPTY * left.numel()):
-        return None
+        return blocks.one_by_one(left, right, bias) if 0 < count <= _IN_BLOCKS * left.numel() else None
 
     def finished(made):
         return made if bias is None else made + bias
@@ -116,7 +119,7 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
                 left.shape,
                 backward=lambda gradient: torch.zeros_like(right).index_add_(0, places, gradient),
             )
-    return _by_rows("sparse", left, right, bias) if is_constant else None
+    return _by_rows("sparse", left, right, bias) if is_constant else blocks.one_by_one(left, right, bias)
 
 
 def _by_rows(kind: str, left, right, bias) -> Other:
