@@ -244,6 +244,14 @@ REWRITINGS = {
         "out = upsample(conv1x1(x))  # not conv1x1(upsample(x))\n"
         "nn.Sequential(nn.Conv2d(width, channels, 1), nn.Upsample(scale_factor=4))",
     ),
+    "strided": Rewriting(
+        "PD10.stride-afterwards",
+        "this line convolves to {shape} numbers, of which others skip most",
+        "what is read of them lies at even distances, and nothing reads what lies between",
+        "Give the convolution that stride.",
+        "self.front = nn.Conv1d(1, filters, taps, stride=hop)  # not conv(x)[:, :, ::hop]",
+        "None: the same numbers.",
+    ),
     "penalty": Rewriting(
         "PD10.penalty-by-hand",
         "this line adds up squares of parameters, {shape} numbers, for a penalty",

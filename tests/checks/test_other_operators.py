@@ -43,6 +43,7 @@ KINDS = {
     "ignored": "PD10.ignored-scores",
     "picked": "PD10.ignored-scores",
     "enlarged": "PD10.enlarged-first",
+    "strided": "PD10.stride-afterwards",
     "grown": "PD10.grown-by-cat",
     "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",

@@ -34,4 +34,4 @@ MANY = torch.randint(200, (8000,), generator=torch.Generator().manual_seed(5))
 GRID = drawn(32, 128, 128)
 PLACES = torch.randint(128, (2, 4096), generator=torch.Generator().manual_seed(5))
 QUEUES = {name: torch.zeros(100_000, 64) for name in ("rows", "age", "both")}
-PICTURES, MIXING = drawn(2, 32, 40, 40), drawn(3, 32, 1, 1)
+PICTURES, MIXING, WINDOWS = drawn(2, 32, 40, 40), drawn(3, 32, 1, 1), drawn(16, 32, 3, 3)

@@ -36,6 +36,7 @@ from operands import (
     WAVES,
     WEIGHTS,
     WHOLE,
+    WINDOWS,
 )
 from rewriting import watched
 from torch.nn import functional
@@ -324,7 +325,16 @@ def mixed_when_nearest() -> torch.Tensor:
     return functional.conv2d(larger, MIXING)
 
 
+def every_fourth() -> torch.Tensor:
+    return functional.conv2d(PICTURES, WINDOWS, padding=1)[:, :, ::4, ::4].relu()
+
+
+def every_other_from_the_second() -> torch.Tensor:
+    return functional.conv2d(PICTURES, WINDOWS, WINDOWS[:, 0, 0, 0], stride=2, padding=1)[:, :, 1::2].relu()
+
+
 FOUND = {
+    "strided": [every_fourth, every_other_from_the_second],
     "picked": [picked_scores, picked_by_mask, scores_of_the_last],
     "enlarged": [mixed_when_larger, mixed_when_nearest],
     "rebuilt": [rebuilt],
@@ -431,6 +441,14 @@ def test_a_matrix_that_is_0_in_places_is_none_of_blocks() -> None:
         return (near * torch.rand(1500, 1500)) @ TABLE
 
     assert watched(chain) == []
+
+
+def test_a_convolution_of_which_others_read_more_keeps_its_stride() -> None:
+    def read_twice() -> torch.Tensor:
+        made = functional.conv2d(PICTURES, WINDOWS, padding=1)
+        return made[:, :, ::4, ::4].relu().sum() + made.square().mean()
+
+    assert watched(read_twice) == []
 
 
 def test_what_need_not_be_made_has_its_shape_and_its_lines() -> None:

@@ -20,13 +20,14 @@ from . import (
     rows,
     shuffles,
     sorts,
+    strides,
     sums,
     systems,
     transforms,
     unfolds,
     writes,
 )
-from .followed import PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
+from .followed import CONVOLUTION, PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
 
@@ -88,7 +89,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return rows.picked(args, result, known) or lookups.by_entries(args) or lookups.by_select(args, result)
     if func in messages.ADDED:
         return messages.summed(args, result, known)
-    if func is _aten.convolution.default:
+    if func is CONVOLUTION:
         return resizes.afterwards(args, known)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args)
@@ -115,5 +116,7 @@ def of_part(found: Link, tensor) -> "Other | None":
         return sorts.top(found, tensor)
     if found.func in SHUFFLES:
         return shuffles.drawn(found, tensor)
+    if found.func is CONVOLUTION:
+        return strides.afterwards(found, tensor)
     diagonal = matrices.diagonal(found, tensor) if found.func in PRODUCTS else None
     return diagonal or rows.read(found, tensor)

@@ -16,6 +16,7 @@ RESIZES = tuple(
     for name in "nearest1d nearest2d nearest3d linear1d bilinear2d trilinear3d bicubic2d".split()
 )
 """Each channel by itself, and linear in its numbers."""
+CONVOLUTION = _aten.convolution.default
 GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.default)
 ONES_WRITTEN = _aten.scatter_.value
 """Into what is to be a one-hot matrix."""
@@ -164,7 +165,7 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
         source = known(args[0])
         if source is not None and source.func in _SCORES and not kwargs:
             return [(result, Link(func, args, made, result, source))]
-    elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs):
+    elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs) or _is_differentiated(func):
         return [(result, Link(func, args, made, result))]
     elif func is _aten.linalg_inv_ex.default:
         return [(result[0], Link(func, args, made, result[0]))]
@@ -224,6 +225,11 @@ def _sorted_links(func, args: tuple, kwargs: dict, result, made) -> "list[tuple]
     numbers.kwargs = places.kwargs = kwargs
     places.which, places.used_by = 1, numbers.used_by
     return [(result[0], numbers), (result[1], places)]
+
+
+def _is_differentiated(func) -> bool:
+    """Of a convolution: its backward pass needs its arguments anyway, and an evaluation has none."""
+    return func is CONVOLUTION and torch.is_grad_enabled()
 
 
 def is_of_parameter(args: tuple) -> bool:

@@ -2,11 +2,7 @@
 
 from math import prod
 
-import torch
-
-from .followed import RESIZES, Other
-
-_convolution = torch.ops.aten.convolution.default
+from .followed import CONVOLUTION, RESIZES, Other
 
 
 def afterwards(args: tuple, known) -> "Other | None":
@@ -22,4 +18,4 @@ def afterwards(args: tuple, known) -> "Other | None":
     if small.numel() >= image.numel():
         return None
     enlarge, sizes = found.func, found.args[1:]
-    return Other("enlarged", lambda: enlarge(_convolution(small, *args[1:]), *sizes), [found], found.shape)
+    return Other("enlarged", lambda: enlarge(CONVOLUTION(small, *args[1:]), *sizes), [found], found.shape)
