@@ -60,8 +60,10 @@ def growing_object(case: Case) -> Finding | None:
     containers = [(one, lines_of(one, growth.lines)) for one in growth.containers]
     tensor, its_lines = max(tensors, key=lambda pair: _share(pair[1]), default=(None, []))
     container, lines = max(containers, key=lambda pair: _share(pair[1]), default=(None, []))
-    of_tensor = _share(its_lines) / (1 - min(_BACKWARD, max(0.0, passes)))
-    if tensor is not None and of_tensor >= max(NAMED, _share(lines)):
+    # A memory of observations, actions and rewards is one that grows in a line for each.
+    all_lines = {key(line.site): line for _, some in tensors for line in some}
+    of_tensors = _share(list(all_lines.values())) / (1 - min(_BACKWARD, max(0.0, passes)))
+    if tensor is not None and its_lines and of_tensors >= max(NAMED, _share(lines)):
         return _growing_tensor(case, tensor, its_lines[0])
     if container is not None and _share(lines) >= NAMED:
         return _growing_container(case, container, lines[0])

@@ -117,6 +117,17 @@ def test_what_grows_outside_the_backward_pass_is_to_name_the_tensor(named: float
     assert len(_examined(growing_tensor(named, passes)).findings) == count
 
 
+def test_tensors_that_grow_each_in_its_line_are_one_memory() -> None:
+    lines = [
+        GrowingLine(Site("replay.py", at, "add"), "other", 0.1, 5.1, share) for at, share in ((9, 0.3), (10, 0.25))
+    ]
+    tensors = tuple(with_(BANK, name=line.site.function, site=line.site, uses=(line.site,)) for line in lines)
+    finding = _found(growing(None, lines=tuple(lines), tensors=tensors))
+    assert finding.id == "PD15.growing-tensor"
+    assert finding.location is not None and finding.location.line == 9, "the dearest"
+    assert _examined(growing(None, lines=tuple(lines[:1]), tensors=tensors)).findings == ()
+
+
 def test_of_a_container_and_a_tensor_the_one_whose_lines_take_longer_is_named() -> None:
     line = GrowingLine(MEAN_LINE, "other", 0.1, 15.0, 0.7)
     both = growing(lines=(line, GrowingLine(CAT_LINE, "other", 0.1, 4.0, 0.2)), tensors=(BANK,))

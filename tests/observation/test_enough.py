@@ -213,3 +213,14 @@ def test_where_more_and_more_is_kept_steps_that_may_grow_are_waited_for(
     growth = {"k": "growth", "step": 45, "containers": [], "graphs": [], "hooks": [{**hooks, "site": -1, "uses": []}]}
     count, _ = observed(NOTHING_ASKED, job(walls, *[growth] * kept), now)
     assert (count > 90) == waits
+
+
+@pytest.mark.parametrize(("grown", "known", "waits"), [(1.0, False, True), (1.0, True, False), (0.0, False, False)])
+def test_steps_that_get_longer_for_no_known_reason_are_watched_for_longer(
+    job: Job, now: list[float], grown: float, known: bool, waits: bool
+) -> None:
+    walls = quiet(4000, 20) * (1 + grown * np.arange(4000) / 400)
+    growth = {"k": "growth", "step": 45, "containers": [], "graphs": [], "hooks": []}
+    why = (growth, {"k": "window", "name": "later", "first_step": 60, "lines": []})
+    _, seen = observed(replace(NOTHING_ASKED, windows=("sites",)), job(walls, sites_window(), *why[: 2 * known]), now)
+    assert (seen.steps > 2 * enough.STEPS) == waits
