@@ -221,6 +221,6 @@ def test_steps_that_get_longer_for_no_known_reason_are_watched_for_longer(
 ) -> None:
     walls = quiet(4000, 20) * (1 + grown * np.arange(4000) / 400)
     growth = {"k": "growth", "step": 45, "containers": [], "graphs": [], "hooks": []}
-    why = (growth, {"k": "window", "name": "later", "first_step": 60, "lines": []})
+    why = (growth, {"k": "window", "name": "later", "first_step": 60, "lines": [], "total_ms": 20.0})
     _, seen = observed(replace(NOTHING_ASKED, windows=("sites",)), job(walls, sites_window(), *why[: 2 * known]), now)
     assert (seen.steps > 2 * enough.STEPS) == waits

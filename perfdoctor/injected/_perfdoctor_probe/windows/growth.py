@@ -55,7 +55,7 @@ _LONGER = 1.1
 class _Trend:
     """A container, a tensor or its graph, from census to census."""
 
-    __slots__ = ("ends", "first_size", "first_step", "path", "rises", "size", "spread", "step")
+    __slots__ = ("ends", "first_size", "first_step", "path", "rises", "rows", "size", "spread", "step")
 
     def __init__(self, path: str, step: int, size: int) -> None:
         self.path = path
@@ -66,6 +66,8 @@ class _Trend:
         """Of a tensor that has grown: values that a larger one must have too."""
         self.spread: list = []
         """The same of one that is sorted."""
+        self.rows: "tuple[int, dict[int, float]]" = 0, {}
+        """Rows of it that a larger one must have in the same places."""
 
     @property
     def per_step(self) -> float:
@@ -186,9 +188,10 @@ class Growth:
             if now.rises > rises:
                 ends, spread = tensor_sizes.ends(one.one), tensor_sizes.spread(one.one)
                 carried = now.ends is None or tensor_sizes.is_carried(now.ends, ends)
+                carried = carried or tensor_sizes.are_there(one.one, now.rows)
                 if not carried and not (spread and tensor_sizes.holds(one.one, now.spread)):
                     now.rises = 1
-                now.ends, now.spread = ends, spread
+                now.ends, now.spread, now.rows = ends, spread, tensor_sizes.rows(one.one)
             if now.rises >= _RISES and now.per_step >= _LEAST_BYTES:
                 found.append((now, one))
         self.sizes = sizes

@@ -1,7 +1,8 @@
 """Tensors and arrays that get larger because what they held is carried on: `bank = torch.cat([bank, x])`.
 
 A batch of longer sequences is larger too. So a tensor counts only with some values at its start, or at its end, that it
-had at the census before; or where both are sorted and values from all over the one are in the other (`torch.unique`).
+had at the census before; with rows from all over it that are where they were, counted from either end; or where both
+are sorted and values from all over the one are in the other (`torch.unique`).
 """
 
 import sys
@@ -13,7 +14,9 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NUMBERS = "biuf"
 """Kinds of an array's numbers; comparing others may run the job's code."""
 _READ = 8
-"""Values at either end: of a tensor on a device they are copied from there."""
+"""Values at either end, and rows: of a tensor on a device they are copied from there."""
+_DIFFERENT = 3
+"""Values among these rows, at least."""
 
 
 def size(one) -> int:
@@ -39,6 +42,27 @@ def ends(one) -> "tuple[list, list]":
 def is_carried(before: "tuple[list, list]", now: "tuple[list, list]") -> bool:
     """Whether either end is as it was; padding, which is the same everywhere, says nothing."""
     return any(one == other and len(set(one)) > 1 for one, other in zip(before, now))
+
+
+def rows(one) -> "tuple[int, dict[int, float]]":
+    """How many it has, and the last value of some, from all over it; of fewer than are looked at, none."""
+    count = len(one) if one.ndim else 0
+    places = range(0, count, count // _READ) if count >= _READ else ()
+    return count, {at: _last(one, at) for at in places}
+
+
+def are_there(one, before: "tuple[int, dict[int, float]]") -> bool:
+    """Whether rows of what was smaller are in it, as far from its start or from its end; values that are all the same
+    say nothing."""
+    count, values = before
+    if len(set(values.values())) < _DIFFERENT or not one.ndim or len(one) < count:
+        return False
+    return any(all(_last(one, at + first) == value for at, value in values.items()) for first in {0, len(one) - count})
+
+
+def _last(one, at: int) -> float:
+    row = (one.detach() if type(one) in _PLAIN else one)[at]
+    return row[(-1,) * row.ndim].item()
 
 
 def spread(one) -> list:
