@@ -104,6 +104,16 @@ def test_a_branch_that_was_not_taken_decides_nothing(
     assert {name: place[1] for name, place in found.items()} == {**lines, "eval_steps": 2}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "names"), [("epoch", {"save_strategy"}), ("steps", {"save_strategy", "save_steps"})]
+)
+def test_how_many_steps_lie_between_two_checkpoints_decides_nothing_where_epochs_do(
+    main: Path, strategy: str, names: set[str]
+) -> None:
+    main.write_text(f'TrainingArguments(save_strategy="{strategy}", save_steps=150)\n')
+    assert set(script.options("transformers", SimpleNamespace(save_strategy=strategy, save_steps=150))) == names
+
+
 def test_a_keyword_that_is_given_a_constant_by_name_is_found_where_the_constant_is(main: Path) -> None:
     main.write_text(
         "EVAL_EVERY = 10\n"

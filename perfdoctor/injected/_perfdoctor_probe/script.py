@@ -22,6 +22,8 @@ _WORDS = {
     "accelerate": ["gradient_accumulation_steps"],
 }
 """By trainer: keywords that decide what it does in each step or between two."""
+_COUNTS_FOR = {"save_steps": "save_strategy", "eval_steps": "eval_strategy"}
+"""What decides nothing where this one is not "steps"."""
 
 
 def options(trainer: str, as_they_are=None) -> dict:
@@ -39,7 +41,7 @@ def options(trainer: str, as_they_are=None) -> dict:
     constants = _constants(tree)
     for word, value in (given for node in ast.walk(tree) for given in _given(node)):
         value = constants.get(getattr(value, "id", None), value)
-        if word in words and not _is_off(value) and not _is_other(value, getattr(as_they_are, word, None)):
+        if word in words and _counts(word, value, as_they_are):
             found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
     return found
 
@@ -72,6 +74,13 @@ def _given(node) -> "list[tuple]":
         elif isinstance(target, ast.Attribute):
             found.append((target.attr, node.value))
     return found
+
+
+def _counts(word: str, value, as_they_are) -> bool:
+    """Whether that this is given decides anything."""
+    strategy = getattr(as_they_are, _COUNTS_FOR.get(word, ""), "steps")
+    is_there = not _is_off(value) and not _is_other(value, getattr(as_they_are, word, None))
+    return is_there and getattr(strategy, "value", strategy) == "steps"
 
 
 def _is_off(value) -> bool:
