@@ -76,7 +76,7 @@ def unseen(told: list[dict[str, Any]]) -> float:
 
 
 def _moved(one: dict[str, Any]) -> Ends:
-    below, above = miss(one["low"], one["high"] or math.inf, one["true"])
+    below, above = miss(one["low"], one.get("high") or math.inf, one["true"])
     return 1 / below if below > 0 else math.inf, above
 
 
