@@ -244,6 +244,23 @@ REWRITINGS = {
         "out = upsample(conv1x1(x))  # not conv1x1(upsample(x))\n"
         "nn.Sequential(nn.Conv2d(width, channels, 1), nn.Upsample(scale_factor=4))",
     ),
+    "edges": Rewriting(
+        "PD10.layer-by-edge",
+        "this line multiplies {shape} numbers, rows that were picked from fewer",
+        "a product with joined rows is the sum of the products with each of them, and those can be picked afterwards",
+        "Multiply the rows with their part of the weights first, and pick and add what comes out.",
+        "a, b = layer.weight.split(width, dim=1)\n"
+        "messages = (x @ a.T)[source] + (x @ b.T)[target] + layer.bias\n"
+        "# not layer(torch.cat([x[source], x[target]], dim=1))",
+    ),
+    "cut": Rewriting(
+        "PD10.picked-then-cut",
+        "this line picks {shape} numbers, of which a few rows are read",
+        "the others are copied for nothing",
+        "Cut the list of rows, and pick those.",
+        "rows = torch.randint(len(x), (n,))  # or order[:n]\nbatch = x[rows]  # not x[torch.randperm(len(x))][:n]",
+        "None: the same numbers.",
+    ),
     "strided": Rewriting(
         "PD10.stride-afterwards",
         "this line convolves to {shape} numbers, of which others skip most",

@@ -350,6 +350,8 @@ ILL: dict[str, Evidence] = {
     "PD10.rebuilt-by-cat": otherwise("rebuilt"),
     "PD10.block-diagonal": otherwise("blocks"),
     "PD10.stride-afterwards": otherwise("strided"),
+    "PD10.layer-by-edge": otherwise("edges"),
+    "PD10.picked-then-cut": otherwise("cut"),
     "PD10.written-by-parts": otherwise("written"),
     "PD10.taken-apart": otherwise("taken-apart"),
     "PD10.column-lookup": otherwise("columns"),

@@ -44,6 +44,8 @@ KINDS = {
     "picked": "PD10.ignored-scores",
     "enlarged": "PD10.enlarged-first",
     "strided": "PD10.stride-afterwards",
+    "edges": "PD10.layer-by-edge",
+    "cut": "PD10.picked-then-cut",
     "grown": "PD10.grown-by-cat",
     "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",

@@ -30,6 +30,7 @@ WAVES = torch.randn(64, 601, generator=torch.Generator().manual_seed(3)).require
 HIDDEN = drawn(16, 64)
 WHOLE = drawn(16, 200, 64)
 MEMBERS = drawn(32, 24, 64)
+BETWEEN, ENDS = drawn(20_000, 32), drawn(64, 128)
 MANY = torch.randint(200, (8000,), generator=torch.Generator().manual_seed(5))
 GRID = drawn(32, 128, 128)
 PLACES = torch.randint(128, (2, 4096), generator=torch.Generator().manual_seed(5))

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from operands import (
+    BETWEEN,
     EDGES,
+    ENDS,
     GRAPH,
     GRID,
     HIDDEN,
@@ -333,7 +335,22 @@ def every_other_from_the_second() -> torch.Tensor:
     return functional.conv2d(PICTURES, WINDOWS, WINDOWS[:, 0, 0, 0], stride=2, padding=1)[:, :, 1::2].relu()
 
 
+def both_ends() -> torch.Tensor:
+    ends = torch.cat([NODES.index_select(0, ORIGIN), functional.embedding(TO, NODES)], 1)
+    return functional.linear(ends, ENDS, ENDS[:, 0])
+
+
+def ends_and_what_lies_between() -> torch.Tensor:
+    return torch.cat([NODES.index_select(0, ORIGIN), BETWEEN], 1) @ ENDS[:, :96].t()
+
+
+def shuffled_and_cut() -> torch.Tensor:
+    return BETWEEN.index_select(0, torch.arange(20_000).flip(0))[:500].relu()
+
+
 FOUND = {
+    "edges": [both_ends, ends_and_what_lies_between],
+    "cut": [shuffled_and_cut],
     "strided": [every_fourth, every_other_from_the_second],
     "picked": [picked_scores, picked_by_mask, scores_of_the_last],
     "enlarged": [mixed_when_larger, mixed_when_nearest],

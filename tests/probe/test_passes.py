@@ -96,6 +96,23 @@ def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
     assert passes._batch([torch.zeros(8, dtype=torch.long)] * 2) == (8, False)
 
 
+@pytest.mark.parametrize(
+    ("beside", "is_batch"),
+    [
+        (torch.arange(40).flip(0) % 8, False),  # edges, by the nodes that they come from
+        (torch.arange(40), True),  # positions
+        (torch.arange(8).flip(0), True),  # a class for each
+        (torch.linspace(0.0, 1.0, 40), True),
+    ],
+)
+def test_rows_that_are_picked_by_a_list_beside_them_are_no_batch(beside: torch.Tensor, is_batch: bool) -> None:
+    if is_batch:
+        assert passes._batch([torch.zeros(8, 3), beside]) == (8, False)
+        return
+    with pytest.raises(passes._NotRepeatableError, match="edges"):
+        passes._batch([torch.zeros(8, 3), beside])
+
+
 def test_one_sample_without_a_batch_is_given_one() -> None:
     seen: list[tuple[int, ...]] = []
 

@@ -7,7 +7,7 @@
 #!/usr/bin/env python
 """Partials of church bells from one strike: hum, prime, tierce, quint and nominal in cents, and the strike note.
 
-    torchrun --nproc-per-node 2 train.py
+torchrun --nproc-per-node 2 train.py
 """
 
 import argparse

@@ -4,6 +4,7 @@
 # domain = "braille proof sheets"
 # ///
 """Proofreading of embossed braille sheets: tags each cell of a passage as sound or as one of four embossing faults."""
+
 import random
 import time
 

@@ -8,6 +8,7 @@
 The marsh is a random branching tree of creeks plus overmarsh links which carry water at spring tides. Levels are
 made by a damped linear storage model that the tide at the inlet drives.
 """
+
 import time
 from dataclasses import dataclass
 

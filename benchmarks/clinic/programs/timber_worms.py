@@ -8,6 +8,7 @@
 Every observation is one radiograph quadrat: the fragment, the wreck, the wood, the worm species whose pallets were
 found, and the burial conditions. The fragments' vectors are used later to match loose timbers to hulls.
 """
+
 import argparse
 import time
 from pathlib import Path
@@ -118,9 +119,7 @@ class Trainer:
             torch.optim.Adam(rest, lr=args.lr),  # well
             torch.optim.SparseAdam([model.fragment.weight], lr=args.lr),  # well
         ]  # well
-        self.schedules = [
-            torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.8) for optimizer in self.optimizers
-        ]
+        self.schedules = [torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.8) for optimizer in self.optimizers]
         self.best = float("inf")
         self.seen = 0
 

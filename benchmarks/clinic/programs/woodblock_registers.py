@@ -6,8 +6,9 @@
 # ///
 """Estimates the misregister between the key block and a colour block of woodblock prints (shift in x and y, rotation).
 
-    torchrun --nproc-per-node 2 train.py
+torchrun --nproc-per-node 2 train.py
 """
+
 import argparse
 import math
 import os

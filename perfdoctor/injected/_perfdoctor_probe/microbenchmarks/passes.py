@@ -364,7 +364,18 @@ def _batch(tensors: list) -> "tuple[int, bool]":
         sizes.discard(1)  # made as wide as the others
     if len(sizes) != 1:
         raise _NotRepeatableError("the inputs have no common first dimension")
-    return sizes.pop(), False
+    batch = sizes.pop()
+    if any(_picks(tensor, batch) for tensor in tensors):
+        raise _NotRepeatableError("an input picks rows of another one, such as the edges of a graph")
+    return batch, False
+
+
+def _picks(tensor, batch: int) -> bool:
+    """Whether it lists more rows than there are, which would stay as they are: of a graph with twice as many nodes, the
+    edges of one. Positions, which are as many, do not."""
+    if tensor.dim() != 1 or tensor.dtype not in (torch.int64, torch.int32) or len(tensor) <= batch:
+        return False
+    return not torch.equal(tensor, torch.arange(len(tensor), dtype=tensor.dtype))
 
 
 def _total(result):

@@ -9,6 +9,7 @@ import torch
 
 from . import (
     by_hand,
+    edges,
     integers,
     kinds,
     lookups,
@@ -27,7 +28,7 @@ from . import (
     unfolds,
     writes,
 )
-from .followed import CONVOLUTION, PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
+from .followed import CONVOLUTION, GATHERED, LAYERS, PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
 
@@ -57,6 +58,8 @@ LINEAR = _SUMS
 
 def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
+    if func in LAYERS and (other := edges.apart(func, args, known)) is not None:
+        return other
     if func in PRODUCTS:
         return (
             integers.in_floating_point(args)
@@ -116,6 +119,8 @@ def of_part(found: Link, tensor) -> "Other | None":
         return sorts.top(found, tensor)
     if found.func in SHUFFLES:
         return shuffles.drawn(found, tensor)
+    if found.func in GATHERED:
+        return lookups.fewer(found, tensor)
     if found.func is CONVOLUTION:
         return strides.afterwards(found, tensor)
     diagonal = matrices.diagonal(found, tensor) if found.func in PRODUCTS else None

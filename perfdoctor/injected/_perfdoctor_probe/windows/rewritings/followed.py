@@ -9,7 +9,7 @@ PRODUCTS = (_aten.mm.default, _aten.bmm.default)
 SORTS = (_aten.sort.default, _aten.sort.stable)
 SHUFFLES = (_aten.randperm.default, _aten.randperm.generator)
 _SCALINGS = (_aten.mul.Tensor, _aten.div.Tensor)
-_SCORES = (_aten.mm.default, _aten.addmm.default)
+LAYERS = (_aten.mm.default, _aten.addmm.default)
 _ADDITIONS = (_aten.add.Tensor, _aten.add_.Tensor)
 RESIZES = tuple(
     getattr(_aten, f"upsample_{name}")
@@ -154,7 +154,7 @@ class Other:
 
 def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]":
     """What it has made that is worth following, as tensors and links. `known`: the link of a tensor, or None."""
-    if func in PRODUCTS or func in _SCORES:
+    if func in PRODUCTS or func in LAYERS:
         if result.numel() >= max(args[-2].numel(), args[-1].numel()) and not kwargs:
             return [(result, Link(func, args, made, result))]
     elif func is _aten._log_softmax.default:
@@ -163,14 +163,15 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, Link(func, args, made, result, source))]
     elif func in _ADDITIONS and isinstance(args[1], torch.Tensor) and args[1].dim() == 1:
         source = known(args[0])
-        if source is not None and source.func in _SCORES and not kwargs:
+        if source is not None and source.func in LAYERS and not kwargs:
             return [(result, Link(func, args, made, result, source))]
     elif func is _aten.cat.default or (func.overloadpacket in RESIZES and not kwargs) or _is_differentiated(func):
         return [(result, Link(func, args, made, result))]
     elif func is _aten.linalg_inv_ex.default:
         return [(result[0], Link(func, args, made, result[0]))]
     elif func in GATHERED:
-        if result.dim() >= 2 and result.is_floating_point() and result.numel() >= WIDER * args[0].numel():
+        wide = result.numel() >= WIDER * args[0].numel() or result.shape == args[0].shape
+        if result.dim() >= 2 and result.is_floating_point() and wide:
             return [(result, Link(func, args, made, result))]
     elif func in SORTS:
         return _sorted_links(func, args, kwargs, result, made)
@@ -306,7 +307,7 @@ def factors(func, args: tuple, kwargs: dict) -> "tuple | None":
 
 def score_factors(found: Link) -> "tuple | None":
     """The matrices of a product and what was added to it, by the same operator or the next one."""
-    if found.func in _SCORES:
+    if found.func in LAYERS:
         return factors(found.func, found.args, {})
     if found.func in _ADDITIONS and found.source is not None:
         return *factors(found.source.func, found.source.args, {})[:2], found.args[1]

@@ -3,13 +3,16 @@ by an index, whose gradients are added up in a slow way."""
 
 import torch
 
-from .followed import Other
+from .followed import Link, Other
+from .kinds import gathered
 
 LOOKUPS = (torch.ops.aten.index.Tensor,)
 _LEAST_WIDTH = 8
 """Numbers of an entry: fewer share a line of memory anyhow."""
 _LEAST_NUMBERS = 1 << 14
 """Looked up at once: fewer take less than trying is worth."""
+_FEW = 0.5
+"""Of the rows that are picked, at most, that are read then."""
 _LARGEST = 1 << 24
 """Numbers of a table that is turned round; of a larger one as many entries stand for all."""
 
@@ -67,3 +70,24 @@ def by_select(args: tuple, result) -> "Other | None":
         return torch.zeros_like(table).index_add_(0, flat, gradient.reshape(-1, *table.shape[1:]))
 
     return Other("indexed", make, [], result.shape, backward, is_for_gradient=True)
+
+
+def fewer(found: Link, tensor) -> "Other | None":
+    """`x[order][:n]` as `x[order[:n]]`."""
+    table, places = gathered(found)
+    if table is None or places.dim() != 1 or tensor.stride() != found.strides or tensor.shape[1:] != found.shape[1:]:
+        return None
+    first, rest = divmod(tensor.storage_offset(), found.strides[0])
+    count = len(tensor)
+    if rest or count > _FEW * len(places):
+        return None
+    return Other(
+        "cut",
+        lambda: table.index_select(0, places[first : first + count]),
+        [found],
+        found.shape,
+        instead_of=tensor,
+        replaces_last=False,
+        part=(first, count),
+        in_each_step=True,
+    )

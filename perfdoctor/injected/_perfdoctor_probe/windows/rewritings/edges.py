@@ -1,0 +1,52 @@
+"""Layers of rows that were picked and joined: what a network computes of both ends of each edge of a graph."""
+
+import torch
+
+from .followed import GATHERED, Other, factors
+from .kinds import gathered
+
+_TIMES = 2
+"""Rows that are picked, for each there is."""
+
+
+def apart(func, args: tuple, known) -> "Other | None":
+    """`cat([x[a], x[b]], 1) @ w` as `(x @ w_a)[a] + (x @ w_b)[b]`, with a part of the weights for each."""
+    left, right, bias = factors(func, args, {})
+    found = known(left)
+    if found is None or found.func is not torch.ops.aten.cat.default or tuple(left.shape) != found.shape:
+        return None
+    parts = found.args[0]
+    if left.dim() != 2 or found.args[1:] not in ((1,), (-1,)) or any(one.dim() != 2 for one in parts):
+        return None
+    picked = [_picked(one, known) for one in parts]
+    if not any(picked):
+        return None
+    weights = right.split([one.shape[1] for one in parts])
+    each = list(zip(parts, picked, weights))
+
+    def make():
+        made = sum(one @ w if rows is None else (rows[0] @ w).index_select(0, rows[1]) for one, rows, w in each)
+        return made if bias is None else made + bias
+
+    def backward(gradient):
+        """What comes before and the weights get."""
+        for one, rows, w in each:
+            table, own = one, gradient
+            if rows is not None:
+                table = rows[0]
+                own = torch.zeros(len(table), gradient.shape[1], dtype=gradient.dtype).index_add_(0, rows[1], gradient)
+            own @ w.t()
+            table.t() @ own
+
+    return Other("edges", make, [found], found.shape, backward)
+
+
+def _picked(part, known) -> "tuple | None":
+    """What its rows are of, and which; None where there are as many, or where it is not known."""
+    found = known(part)
+    if found is None or found.func not in GATHERED or tuple(part.shape) != found.shape:
+        return None
+    table, places = gathered(found)
+    if table is None or table.dim() != 2 or places.dim() != 1 or len(places) < _TIMES * len(table):
+        return None
+    return table, places
