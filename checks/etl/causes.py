@@ -127,7 +127,9 @@ def _cause(case: Case) -> Finding | None:
             *fetch_measurements(fetch),
         )
     if blamed is Cause.HANDOVER:
-        return handover(case, fetch, model)
+        # Workers may take more from training than it takes to receive what they make.
+        found = present(handover(case, fetch, model), crowded_training(case))
+        return max(found, key=lambda finding: finding.savings.high_ms, default=None)
     if blamed is Cause.GC:
         return worker_collections(case, fetch)
     more = more_workers(case, model)

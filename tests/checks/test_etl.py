@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from etl_outcomes import examined, found, name_of
@@ -251,6 +252,23 @@ def test_workers_that_keep_up_cost_the_cpus_that_they_take() -> None:
     assert number(finding, "crowded_ms") == pytest.approx(20.0)
     assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(5.0), pytest.approx(18.0))
     assert finding.savings.part is Part.COMPUTE and "__getitem__" not in finding.message
+
+
+def test_what_workers_take_from_training_may_be_more_than_receiving_their_batches_takes() -> None:
+    sending: dict[str, Any] = {"num_workers": 1, "empty_share": 0.0, "transport_ms": 3.4, "transport_bytes": 385_000.0}
+    made = fetch((45.0, 36.0), (0.6, 0.6), run_delay_ms=9.0)
+    evidence = waiting_crowded(3.6, loaders=(with_(LOADER, wait_ms=3.6, fetch=made, **sending),))
+    assert found(evidence).id == "PD03.crowded-training"
+    alone = with_(evidence, step__run_delay_ms=0.0)
+    assert [finding.id for finding in examined(alone).findings] == ["PD03.transport"]
+
+
+@pytest.mark.parametrize(("cpu_ms", "count"), [(14.0, 0), (21.0, 1)])
+def test_workers_that_are_busy_for_a_third_of_the_step_are_an_opportunity(cpu_ms: float, count: int) -> None:
+    """Where they have a CPU for as long as training, which waits 20 ms for one."""
+    some = crowding_workers(loaders=(with_(LOADER, num_workers=1, fetch=fetch((cpu_ms, cpu_ms))),))
+    findings = examined(some).findings
+    assert [finding.severity for finding in findings] == [Severity.NOTE] * count
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -348,6 +349,14 @@ def shuffled_and_cut() -> torch.Tensor:
     return BETWEEN.index_select(0, torch.arange(20_000).flip(0))[:500].relu()
 
 
+SIZES = itertools.cycle(range(60, 120))
+
+
+def graphs_of_other_sizes_in_each_step() -> torch.Tensor:
+    size = next(SIZES)
+    return torch.block_diag(*torch.rand(12, size, size)) @ TABLE[: 12 * size]
+
+
 FOUND = {
     "edges": [both_ends, ends_and_what_lies_between],
     "cut": [shuffled_and_cut],
@@ -370,7 +379,7 @@ FOUND = {
     "one-hot": [one_hot, one_hot_linear],
     "diagonal": [on_a_diagonal],
     "sparse": [sparse],
-    "blocks": [graphs_in_one, graphs_of_many_sizes],
+    "blocks": [graphs_in_one, graphs_of_many_sizes, graphs_of_other_sizes_in_each_step],
     "diagonal-factor": [factored],
     "diagonal-solve": [solved],
     "top": [first_few, last_few],

@@ -226,7 +226,9 @@ class Equivalents:
             self.cases.append(case)
 
     def _looks(self, made, args: tuple, kwargs: dict, result, holds) -> None:
-        """At a product of matrices, when its line is met in another step again: is the first one nearly empty?"""
+        """At a product of matrices: is the first one nearly empty, or so but for blocks? Where that is no other way by
+        itself, once more when its line is met in another step again: a matrix that stays could be kept as a sparse one.
+        """
         both = rewritings.factors(made.func, args, kwargs)
         if both is None:
             return
@@ -235,12 +237,15 @@ class Equivalents:
         if key not in self.kinds:
             number = holds(both[0] if both[0].layout is torch.strided else both[0]._values())
             before, earlier = self.contents.setdefault(key, (number, []))
-            if not earlier or earlier[0].step == made.step:
+            if earlier and earlier[0].step == made.step:
                 earlier.append(made)
                 return
-            other = None if self._is_over() else rewritings.by_content(*both, number == before)
+            other = None if self._is_over() else rewritings.by_content(*both, bool(earlier) and number == before)
             if other is not None and self._try(other, calls, made, result) is None:
                 other = None
+            if other is None and not earlier:
+                earlier.append(made)
+                return
             if other is not None:
                 other.make = other.backward = None  # lets go of the job's tensors
             self.kinds[key] = other
