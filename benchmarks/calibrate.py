@@ -26,7 +26,7 @@ KEPT = Path(__file__).parent / "clinic" / "predictions"
 FIRST_ANSWERS = Path(__file__).parent / "clinic" / "first_answers.json"
 """Ranges as they were told, widened by the misses of the clinic alone, about programs that were new to the tool: the
 latest blind sets, whose fixes were timed. No `high`: "at least"."""
-_OF_FIRST_ANSWERS = 0.875
+_OF_FIRST_ANSWERS = 0.88
 """The rest was wrong in kind (a part of the cost was not seen): ranges that hold it would say nothing."""
 _SEED = 1
 
