@@ -25,7 +25,7 @@ states, nexts = torch.randn(20000, 24), torch.randn(20000, 24)
 actions, rewards = torch.randint(0, 6, (20000,)), torch.randn(20000)
 began = time.perf_counter()
 steps = 6000
-for step in range(steps):
+for _ in range(steps):
     rows = torch.randint(0, 20000, (64,))
     with torch.no_grad():
         best = rewards[rows] + 0.99 * target(nexts[rows]).max(1).values

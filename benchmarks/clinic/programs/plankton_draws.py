@@ -25,7 +25,7 @@ def draw(n):
 
 began = time.perf_counter()
 steps = 1500
-for step in range(steps):
+for _ in range(steps):
     a, b = draw(128)
     loss = nn.functional.mse_loss(net(a), b)
     opt.zero_grad()
