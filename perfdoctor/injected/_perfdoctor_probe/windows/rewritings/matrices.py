@@ -15,6 +15,8 @@ _EMPTY = 0.02
 """Of a matrix, the numbers that are not 0, at most: sparse products are slower than dense ones above a few per cent."""
 _IN_BLOCKS = 0.5
 """The same of one whose numbers may lie in blocks along its diagonal: half of it, for two."""
+_LISTED = 1 << 22
+"""And so many at most: their places take 64 MiB."""
 _LEAST_SIDE = 32
 """Rows and columns of a matrix whose numbers are looked at."""
 _LEAST_FACTORED = 2
@@ -100,7 +102,8 @@ def by_content(left, right, bias, is_constant: bool) -> "Other | None":
     rows, columns = left.shape
     count = int(torch.count_nonzero(left))
     if not 0 < count <= max(rows, _EMPTY * left.numel()):
-        return blocks.one_by_one(left, right, bias) if 0 < count <= _IN_BLOCKS * left.numel() else None
+        is_worth_it = 0 < count <= min(_IN_BLOCKS * left.numel(), _LISTED)
+        return blocks.one_by_one(left, right, bias) if is_worth_it else None
 
     def finished(made):
         return made if bias is None else made + bias
