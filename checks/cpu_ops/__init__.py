@@ -218,11 +218,12 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     watched = () if isinstance(evidence.code_lines, Missing) else evidence.code_lines
     sites = (*(line.site for line in lines), *(line.site for line in watched))
     lines_told = told | {key(site) for site in sites if runs_in(site, again)}
+    loops, looped = element_loops(evidence, step, lines, lines_told, limits)
     findings = (
         *read,
         *round_trips(step, calls, limits),
         *list_conversions(step, calls, limits),
-        *element_loops(evidence, step, lines, lines_told, limits),
+        *loops,
         *repeated,
         *(same_result(evidence, step, one, limits) for one in again),
         *equivalents(evidence, step, limits),
@@ -231,6 +232,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         *weighted_by_zero(evidence, step, limits),
         *same_each_epoch(evidence, step, limits),
     )
+    lines_told |= looped
     findings += dear_operators(evidence, step, lines, lines_told | _named(findings), limits)
     findings += python_work(evidence, step, lines_told | _named(findings), limits)
     findings += python_between(evidence, step, limits)

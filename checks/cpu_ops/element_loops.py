@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api.findings import (
     Confidence,
@@ -14,6 +14,7 @@ from perfdoctor.api.findings import (
     Severity,
     location,
     milliseconds,
+    present,
     savings,
 )
 from perfdoctor.api.quantities import Evidence, Layer, Line, Loop, Missing, Site, Step
@@ -37,10 +38,11 @@ _ONE_FILE = 0.25
 
 def element_loops(
     evidence: Evidence, step: Step, lines: Iterable[Line], told: set[tuple[str, int]], limits: Limits
-) -> list[Finding]:
-    """Loops among the lines but for those that were `told`, the dearest first. Those whose iterations need one another
-    are an opportunity at most: no whole tensor holds what they compute. A library's loop says nothing of that: the
-    function that a solver calls at one time after the other was told to compute on whole tensors."""
+) -> tuple[tuple[Finding, ...], set[tuple[str, int]]]:
+    """Loops among the lines but for those that were `told`, the dearest first; and the lines that they run. Those whose
+    iterations need one another are an opportunity at most: no whole tensor holds what they compute. A library's loop
+    says nothing of that: the function that a solver calls at one time after the other was told to compute on whole
+    tensors."""
     sizes, cells = _batch_sizes(evidence), _cells(evidence)
     many = [
         line
@@ -52,10 +54,10 @@ def element_loops(
         and not any(_calls_cell(line, cell) for cell in cells)
     ]
     apart, in_turn = ([line for line in many if _is_sequential(line) is one] for one in (False, True))
-    return [
-        *(finding for loop in _grouped(apart) if (finding := _finding(step, loop, limits)) is not None),
-        *(finding for loop in _grouped(in_turn) if (finding := _sequential(step, loop, limits)) is not None),
-    ]
+    found = [(loop, _finding(step, loop, limits)) for loop in _grouped(apart)]
+    found += [(loop, _sequential(step, loop, limits)) for loop in _grouped(in_turn)]
+    run = {key(site) for loop, finding in found if finding is not None for site in (loop.main.site, loop.body)}
+    return present(*(finding for _, finding in found)), run
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,16 @@ class _Loop:
         return 1000 * sum(line.ops_ms for line in self.lines) / self.ops if self.ops else 0.0
 
     @property
-    def place(self) -> Site:
-        """In the body: what that calls may be called elsewhere too, for one element."""
+    def body(self) -> Site:
+        """The line in its body: what that calls may be called elsewhere too, for one element."""
         found = self.main.loop
         return self.main.site if found is None or found.body is None else found.body
+
+    @property
+    def place(self) -> Site:
+        """Its head, where that is known: it is the loop that has to go."""
+        found = self.main.loop
+        return self.body if found is None else replace(self.body, line=found.line, via="")
 
 
 def _is_sequential(line: Line) -> bool:
@@ -177,7 +185,7 @@ def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
         id="PD10.element-loop",
         severity=cost.severity(limits.loop_share, limits.error_share),
         confidence=Confidence.HIGH if loop.ms / step.step_ms >= limits.loop_share else Confidence.MEDIUM,
-        message=f"{_named(loop)} runs this line {{runs:time}} per step: {{cost_ms}} ({{cost_share}})",
+        message=f"{_named(loop)} {{runs:time}} per step: {{cost_ms}} ({{cost_share}})",
         reasoning="it issues {ops:small operator} per step, each called from Python for {op_us} of work; the same on "
         "whole tensors takes a few calls",
         evidence=_measured(loop, cost, backward),
@@ -214,7 +222,7 @@ def _sequential(step: Step, loop: _Loop, limits: Limits) -> Finding | None:
         id="PD10.sequential-loop",
         severity=Severity.NOTE,
         confidence=Confidence.MEDIUM,
-        message=f"{_named(loop)} runs this line {{runs:time}} per step in turn: {{cost_ms}} ({{cost_share}})",
+        message=f"{_named(loop)} {{runs:time}} per step in turn: {{cost_ms}} ({{cost_share}})",
         reasoning="each iteration needs `{carries}` of the one before, so they cannot be computed at once; it issues "
         "{ops:small operator} per step, each called from Python for {op_us} of work",
         evidence=(
@@ -239,7 +247,7 @@ def _is_costly(loop: _Loop, cost: Cost, limits: Limits) -> bool:
 
 
 def _named(loop: _Loop) -> str:
-    return "a Python loop" if loop.main.loop is None else "the loop `{loop}` (line {loop_line})"
+    return "a Python loop runs this line" if loop.main.loop is None else "the body of `{loop}` runs"
 
 
 def _measured(loop: _Loop, cost: Cost, backward: float) -> tuple[Measurement, ...]:
@@ -253,7 +261,6 @@ def _measured(loop: _Loop, cost: Cost, backward: float) -> tuple[Measurement, ..
         Measurement("op_us", loop.op_us, "us", "one of its operators"),
         Measurement("lines", places(loop.lines), "text", "its lines"),
         *(() if seen is None else (Measurement("loop", seen.header, "text"),)),
-        *(() if seen is None else (Measurement("loop_line", str(seen.line), "text", "line of the loop"),)),
         *(() if seen is None or not seen.across else _across(seen)),
     )
 

@@ -54,14 +54,14 @@ def test_a_loop_is_found_with_its_lines_and_its_part_of_the_backward_pass() -> N
     assert finding.savings.high_ms == pytest.approx(0.98 * (4.8 + 8.4))
 
 
-def test_a_loop_is_told_at_its_body_where_it_calls_what_computes() -> None:
+def test_a_loop_is_told_at_its_head_also_where_it_calls_what_computes() -> None:
     run = element_loop()
     body = with_(LOSS_LINE, line=60, function="main")
     loop = Loop(59, "for row in rows", body=body)
     looped = tuple(with_(line, loop=loop) if line.runs_per_step > 1 else line for line in run.hot_lines)  # type: ignore[union-attr]
     finding = _found(with_(run, hot_lines=looped))
     assert finding.id == "PD10.element-loop"
-    assert finding.location is not None and (finding.location.line, finding.location.function) == (60, "main")
+    assert finding.location is not None and (finding.location.line, finding.location.function) == (59, "main")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_sequential_loop_is_worth_telling_from_the_same_share_on() -> None:
 def test_the_fix_speaks_of_the_loop_that_was_seen() -> None:
     finding = _found(sequential_loop())
     assert finding.id == "PD10.element-loop"
-    assert "`{loop}`" in finding.fix.text and "`{loop}` (line {loop_line})" in finding.message
+    assert "`{loop}`" in finding.fix.text and "`{loop}`" in finding.message
     assert not finding.fix.code
 
 
