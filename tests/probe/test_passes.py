@@ -97,20 +97,16 @@ def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "is_batch"),
-    [
-        (torch.arange(40).flip(0) % 8, False),  # edges, by the nodes that they come from
-        (torch.arange(40), True),  # positions
-        (torch.arange(8).flip(0), True),  # a class for each
-        (torch.linspace(0.0, 1.0, 40), True),
-    ],
+    "beside", [torch.arange(40), torch.arange(8).flip(0), torch.linspace(0.0, 1.0, 40)], ids=["places", "classes", "grid"]
 )
-def test_rows_that_are_picked_by_a_list_beside_them_are_no_batch(beside: torch.Tensor, is_batch: bool) -> None:
-    if is_batch:
-        assert passes._batch([torch.zeros(8, 3), beside]) == (8, False)
-        return
+def test_what_else_a_batch_is_given_leaves_it_one(beside: torch.Tensor) -> None:
+    assert passes._batch([torch.zeros(8, 3), beside]) == (8, False)
+
+
+def test_rows_that_are_picked_by_a_list_beside_them_are_no_batch() -> None:
+    edges = torch.arange(40).flip(0) % 8
     with pytest.raises(passes._NotRepeatableError, match="edges"):
-        passes._batch([torch.zeros(8, 3), beside])
+        passes._batch([torch.zeros(8, 3), edges])
 
 
 def test_one_sample_without_a_batch_is_given_one() -> None:
