@@ -97,7 +97,9 @@ def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
 
 
 @pytest.mark.parametrize(
-    "beside", [torch.arange(40), torch.arange(8).flip(0), torch.linspace(0.0, 1.0, 40)], ids=["places", "classes", "grid"]
+    "beside",
+    [torch.arange(40), torch.arange(8).flip(0), torch.linspace(0.0, 1.0, 40)],
+    ids=["places", "classes", "grid"],
 )
 def test_what_else_a_batch_is_given_leaves_it_one(beside: torch.Tensor) -> None:
     assert passes._batch([torch.zeros(8, 3), beside]) == (8, False)
