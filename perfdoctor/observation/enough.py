@@ -104,12 +104,21 @@ class Enough:
         complete = self.seconds >= _LEAST_SECONDS and self._windows_done(process)
         if self._may_settle and _compiles_again(process, selection):
             complete = False
-        times = _PATIENT if self._may_settle and self.goal.windows and _grows_unexplained(process, selection) else 1
-        most = ((times * steps, times * seconds) for steps, seconds in self._most)
-        if complete and any(self.steps >= steps and self.seconds >= seconds for steps, seconds in most):
+        if (
+            complete
+            and self._has_most()
+            and (self._has_most(_PATIENT) or not self._looks_for_cause(process, selection))
+        ):
             return True
         settles = not (0 < len(process.thread_rounds) < _LEAST_ROUNDS or _may_grow(process, selection))
         return self._may_settle and self._is_settled(complete and settles)
+
+    def _has_most(self, times: float = 1) -> bool:
+        """Whether as much was seen as of a step that does not settle, or so many times as much."""
+        return any(self.steps >= times * steps and self.seconds >= times * seconds for steps, seconds in self._most)
+
+    def _looks_for_cause(self, process: ProcessRecording, selection: steady.Selection) -> bool:
+        return self._may_settle and bool(self.goal.windows) and _grows_unexplained(process, selection)
 
     def _is_settled(self, complete: bool) -> bool:
         if not (complete and self.steps >= _LEAST_STEPS and self.precision <= _PRECISION):

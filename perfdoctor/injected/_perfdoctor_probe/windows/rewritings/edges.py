@@ -2,8 +2,7 @@
 
 import torch
 
-from .followed import GATHERED, Other, factors
-from .kinds import gathered
+from .followed import GATHERED, Other, factors, gathered
 
 _TIMES = 2
 """Rows that are picked, for each there is."""

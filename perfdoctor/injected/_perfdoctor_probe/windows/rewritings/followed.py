@@ -285,6 +285,23 @@ def _few(args: tuple, known) -> "tuple[list, list[Link]]":
     return views, copies
 
 
+def gathered(found: Link) -> tuple:
+    """What was looked up along its first dimension, and where; None twice for another look-up."""
+    if found.func is _aten.index.Tensor:
+        table, places = found.args
+        plain = len(places) == 1 and places[0].dtype in (torch.int64, torch.int32)
+        return (table, places[0]) if plain else (None, None)
+    if found.func is _aten.embedding.default:
+        return found.args[:2]
+    table, dim, places = found.args
+    return (table, places) if dim == 0 else (None, None)
+
+
+def part_of(tensor) -> tuple:
+    """Which part of its memory a view shows."""
+    return tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
 def behind(found: Link) -> "tuple[Link, float, list[Link]]":
     """The link that numbers were multiplied to, their product, and all links on the way."""
     factor, way = 1.0, [found]

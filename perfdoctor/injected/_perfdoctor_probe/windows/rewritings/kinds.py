@@ -4,7 +4,7 @@ from math import prod
 
 import torch
 
-from .followed import GATHERED, Link, Other
+from .followed import GATHERED, Other, gathered
 
 _TIMES = 4
 """Rows for each kind on average, at least."""
@@ -31,18 +31,6 @@ def by_kind(args: tuple, known) -> "Other | None":
         x, table = (other, table) if side else (other.transpose(1, 2), table.transpose(1, 2))
         return Other("by-kind", _product(x, table, kind.reshape(-1), turned=not side), [found], found.shape)
     return None
-
-
-def gathered(found: Link) -> tuple:
-    """What was looked up along its first dimension, and where; None twice for another look-up."""
-    if found.func is torch.ops.aten.index.Tensor:
-        table, places = found.args
-        plain = len(places) == 1 and places[0].dtype in (torch.int64, torch.int32)
-        return (table, places[0]) if plain else (None, None)
-    if found.func is torch.ops.aten.embedding.default:
-        return found.args[:2]
-    table, dim, places = found.args
-    return (table, places) if dim == 0 else (None, None)
 
 
 def _table(weight, matrices) -> "torch.Tensor | None":

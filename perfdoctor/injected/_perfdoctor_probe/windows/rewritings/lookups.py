@@ -3,8 +3,7 @@ by an index, whose gradients are added up in a slow way."""
 
 import torch
 
-from .followed import Link, Other
-from .kinds import gathered
+from .followed import Link, Other, gathered
 
 LOOKUPS = (torch.ops.aten.index.Tensor,)
 _LEAST_WIDTH = 8

@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from .followed import GATHERED, Other
+from .followed import GATHERED, Other, gathered
 
 _aten = torch.ops.aten
 ADDED = (
@@ -27,10 +27,9 @@ def summed(args: tuple, result, known) -> "Other | None":
     source, weights = found, None
     if found.func is _aten.mul.Tensor and found.source is not None:
         source, weights = found.source, next(one for one in found.args[:2] if one.shape[-1] == 1)
-    picked = None if source.func not in GATHERED else _picked(source)
-    if picked is None:
+    rows, origins = gathered(source) if source.func in GATHERED else (None, None)
+    if rows is None or origins.dim() != 1:
         return None
-    rows, origins = picked
     if places.dim() == 2:
         if places.stride(1):  # another place for each number of a row
             return None
@@ -51,17 +50,6 @@ def summed(args: tuple, result, known) -> "Other | None":
         backward=lambda made: edges()[1] @ made,
         constant=(places, origins),
     )
-
-
-def _picked(source) -> "tuple | None":
-    """What rows are picked from, and which."""
-    args = source.args
-    if source.func is _aten.index.Tensor:
-        indices = args[1]
-        return (args[0], indices[0]) if len(indices) == 1 and indices[0] is not None else None
-    if source.func is _aten.index_select.default:
-        return (args[0], args[2]) if args[1] == 0 else None
-    return (args[0], args[1]) if args[1].dim() == 1 else None
 
 
 def _sparse(places: tuple, shape: tuple, weights, like):

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from .followed import Link, Other, score_factors
+from .followed import Link, Other, part_of, score_factors
 
 _UNREAD = 0.3
 """Of the rows, at least."""
@@ -35,7 +35,6 @@ def read(found: Link, tensor) -> "Other | None":
         return None
     offset, *strides = (one // width * inner for one in steps)
     place = (*tensor.shape[:-1], inner), (*strides, 1), offset
-    part = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     return Other(
         "picked",
         lambda: _product(left.contiguous().as_strided(*place), right, bias),
@@ -43,7 +42,7 @@ def read(found: Link, tensor) -> "Other | None":
         found.shape,
         instead_of=tensor,
         replaces_last=False,
-        part=part,
+        part=part_of(tensor),
     )
 
 

@@ -4,7 +4,7 @@ from math import prod
 
 import torch
 
-from .followed import CONVOLUTION, Link, Other
+from .followed import CONVOLUTION, Link, Other, part_of
 
 _LEAST = 2
 """Results for each one that is read."""
@@ -49,7 +49,6 @@ def afterwards(found: Link, tensor) -> "Other | None":
         rest = sizes, stride, around, dilation, False, added, groups, which
         return torch.ops.aten.convolution_backward(gradient, whole, weight, *rest)
 
-    part = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
     return Other(
         "strided",
         make,
@@ -58,7 +57,7 @@ def afterwards(found: Link, tensor) -> "Other | None":
         backward=backward,
         instead_of=tensor,
         replaces_last=False,
-        part=part,
+        part=part_of(tensor),
     )
 
 
