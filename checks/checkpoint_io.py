@@ -3,8 +3,9 @@
 What it looks at
 ----------------
 Every call of `torch.save`, of safetensors and of `torch.distributed.checkpoint`, in which the checkpoints of Lightning,
-transformers and Accelerate end, of `pickle.dump` and `json.dump`, and each copy of a checkpoint that `ray.train.report`
-makes in its storage: how long the loop waited, how many bytes were written, by which line, how many steps lie between
+transformers and Accelerate end, of `pickle.dump`, `json.dump` and `numpy.save` and its like, and each copy of a
+checkpoint that `ray.train.report` makes in its storage, with `torch.load` and what compresses (`gzip.compress`) in a
+step that saves: how long the loop waited, how many bytes were written, by which line, how many steps lie between
 two, how long `os.fsync` took, and in `torch.save` how long tensors were copied from a device. Of a line's first
 checkpoints also what they hold: tensors, storages that they are views of, an optimizer's state, other objects, and what
 of it was in the one before as it is (a data set that is a buffer of the model or one of its hyperparameters, layers
@@ -103,8 +104,8 @@ _SCRATCH = 4
 """Files in every step, from which on they are no checkpoints, but what the step itself reads again: a model and its
 optimizer may be in two."""
 _SPARED = (0.8, 2.0)
-"""Of what writing them takes: reading them again takes as long, and is not timed. Activations that hooks of autograd
-wrote and read took 43 % of a step, 29 % of it to write."""
+"""Of what writing them takes: reading them again takes as long, and is timed in `torch.load` alone. Activations that
+hooks of autograd wrote and read took 43 % of a step, 29 % of it to write."""
 _VIEWS = 1.25
 """Storage over what is shown of it, from which on views of larger tensors are worth naming."""
 _MOSTLY = 4
@@ -179,7 +180,7 @@ def _scratch(saves: Checkpoints, step: Step, cost: Cost, limits: Limits) -> Find
         savings=savings(
             step,
             _SPARED[0] * cost.ms,
-            min(_SPARED[1] * cost.ms, step.step_ms),
+            min((1.0 if saves.beside_ms else _SPARED[1]) * cost.ms, step.step_ms),
             "the measured saves; what reads them again is not timed",
             part=Part.OTHER if saves.is_steady else Part.EPOCH,
         ),
@@ -218,6 +219,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         + ("; it writes {bytes}" if saves.bytes else "")
         + ("; {copy_ms} of that copying {copy_bytes} from the device, and waiting for it" if saves.copy_ms > 0 else "")
         + ("; {fsync_ms} of that in `os.fsync`, until the disk has them" if saves.fsync_ms > 0 else "")
+        + ("; {beside_ms} of that compressing it, or reading it again" if saves.beside_ms > 0 else "")
         + notes,
         evidence=(
             *_seen(saves, cost),
@@ -227,6 +229,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             milliseconds("most_ms", saves.most_ms, "by which a step that saves is longer than others"),
             Measurement("bytes", saves.bytes, "bytes", "written by one call"),
             milliseconds("fsync_ms", saves.fsync_ms, "in os.fsync, in a step that saves"),
+            milliseconds("beside_ms", saves.beside_ms, "compressing and reading it again, in a step that saves"),
             milliseconds("copy_ms", saves.copy_ms, "in copies from a device, in a step that saves"),
             Measurement("copy_bytes", saves.copy_bytes, "bytes", "copied from a device, in a step that saves"),
             *staged,
@@ -237,6 +240,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
         fix=Fix(
             text=("Leave out what never changes (`{unchanged}`). " if constant and not views else "")
             + ("Save clones of what is a view: they hold what they show and no more. " if views else "")
+            + _without_more(saves)
             + "Save less often, so that it costs 2 % at most; where it must be this often, "
             + _instead(saves),
             code=(_WITHOUT if constant and not views else "")
@@ -276,7 +280,10 @@ def _constant(saves: Checkpoints) -> float:
 
 
 def _place(saves: Checkpoints, job: Job, constant: float) -> Site | Missing | None:
-    """The line that makes what never changes a part of it, or the one that says how often to save."""
+    """The line that compresses it or reads it again, the one that makes what never changes a part of it, or the one
+    that says how often to save."""
+    if saves.is_mostly_beside:
+        return saves.beside_at
     at = saves.contents.unchanged_at if saves.contents is not None and constant else None
     return told_trainer(job, saves.site, *_HOW_OFTEN) if at is None or isinstance(at, Missing) else at
 
@@ -296,6 +303,11 @@ def _is_rays(saves: Checkpoints) -> bool:
 
 def _call(saves: Checkpoints) -> str:
     return "ray.train.report(metrics, checkpoint=checkpoint)" if _is_rays(saves) else "torch.save(state, path)"
+
+
+def _without_more(saves: Checkpoints) -> str:
+    """What to leave out first where a checkpoint takes longest to be compressed or read again."""
+    return "Save it as it is, and try only now and then whether it can be read. " if saves.is_mostly_beside else ""
 
 
 def _instead(saves: Checkpoints) -> str:

@@ -39,9 +39,10 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
     save_ms = float(spent[timed].mean()) if timed.any() else 0.0
     rest_ms = step.step_ms - step.parts.checkpoint
     excess_ms = float(np.median(after["wall_us"][beyond])) / 1000 - rest_ms if beyond.any() else 0.0
-    site, size, calls = _dearest(process, selection)
+    site, size, calls = _dearest(process, selection, "save")
     early, late = _growing(process, selection, site)
     fsyncs = [call for call in process.calls if call.kind == "fsync" and call.step > selection.first]
+    beside = [call for call in process.calls if call.kind == "save.with" and call.step > selection.first]
     copies = [call for call in process.calls if call.kind == "save.copy" and call.step > selection.first]
     return Checkpoints(
         saves=int(places.size),
@@ -60,6 +61,8 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         copy_ms=min(save_ms, sum(call.us for call in copies) / 1000 / max(1, places.size)),
         late_saves=_rarer(int((places >= len(after) / 2).sum()), int(places.size)),
         copy_bytes=round(sum(call.bytes for call in copies) / max(1, places.size)),
+        beside_at=_dearest(process, selection, "save.with")[0],
+        beside_ms=min(save_ms, sum(call.us for call in beside) / 1000 / max(1, places.size)),
         fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
     )
 
@@ -85,11 +88,11 @@ def _rarer(late: int, saves: int) -> int | None:
     return late if fewer and bdtr(late, saves, 0.5) <= _CHANCE else None
 
 
-def _dearest(process: ProcessRecording, selection: Selection) -> tuple[Site | None, int, int]:
-    """The line that saves longest, bytes of one of its calls, and calls of all lines."""
+def _dearest(process: ProcessRecording, selection: Selection, kind: str) -> tuple[Site | None, int, int]:
+    """The line that takes longest, bytes of one of its calls, and calls of all lines."""
     totals: dict[Site | None, list[int]] = defaultdict(lambda: [0, 0, 0])
     for call in process.calls:
-        if call.kind == "save" and call.step > selection.first:
+        if call.kind == kind and call.step > selection.first:
             for number, value in enumerate((call.us, call.bytes, call.count)):
                 totals[call.site][number] += value
     if not totals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step", "no-worker", "drifts"]
@@ -41,8 +41,9 @@ class Site:
     """Relative to the job's working directory where it lies below it."""
     line: int
     function: str
-    via: str = ""
-    """The framework function between the user's line and the event (`lightning/.../fit_loop.py:advance`)."""
+    via: str = field(default="", compare=False)
+    """The framework function between the user's line and the event (`lightning/.../fit_loop.py:advance`); none in what
+    was recorded of this line before one was seen."""
 
     def __str__(self) -> str:
         """`train.py:41 in main`."""

@@ -181,3 +181,21 @@ def test_where_most_of_it_changes_that_is_a_note() -> None:
     held = with_(HELD, unchanged_bytes=2_000_000, unchanged="table")
     found = _found(checkpoints(contents=held))
     assert found.id == "PD14.frequent-checkpoints" and "{unchanged_bytes} of it are as they were" in found.reasoning
+
+
+def test_where_a_checkpoint_is_mostly_compressed_or_read_again_that_line_is_told() -> None:
+    at = Site("train.py", 81, "main")
+    finding = wording.filled(_found(checkpoints(beside_ms=30.0, beside_at=at)))
+    assert finding.location is not None and finding.location.line == at.line
+    assert "30.0 ms of that compressing it, or reading it again" in finding.reasoning
+    assert finding.fix.text.startswith("Save it as it is")
+    less = _found(checkpoints(beside_ms=20.0, beside_at=at))
+    assert less.location is not None and less.location.line == SAVE_LINE.line
+    assert not less.fix.text.startswith("Save it as it is")
+
+
+def test_files_in_each_step_whose_reading_was_timed_save_no_more_than_that() -> None:
+    evidence = scratch_files()
+    timed = with_(evidence, checkpoints__beside_ms=5.0)
+    assert _found(timed).savings.high_ms == pytest.approx(20.0)
+    assert _found(evidence).savings.high_ms > 20.0

@@ -127,6 +127,17 @@ def test_time_in_fsync_is_that_of_a_step_that_saves(tmp_path: Path) -> None:
     assert found.fsync_ms == pytest.approx(4 * 60 / 20) and found.fsyncs_per_save == pytest.approx(8 / 20)
 
 
+def test_what_is_done_with_a_checkpoint_is_told_by_the_line_that_does_it_longest(tmp_path: Path) -> None:
+    read = [
+        {"k": "call", "kind": "save.with", "site": number, "count": 20, "us": us, "step": 100}
+        for number, us in ((2, 100_000), (3, 300_000))
+    ]
+    found = _built(tmp_path, 10, 0, *_saves(4_000, 4_000), site(2, 81), site(3, 82), *read)
+    assert found.site is not None and found.site.line == 80
+    assert found.beside_at is not None and found.beside_at.line == 82
+    assert found.beside_ms == pytest.approx(400 / 20) and found.is_mostly_beside
+
+
 def test_copies_from_a_device_are_those_of_a_step_that_saves(tmp_path: Path) -> None:
     """Hand-built: no GPU made this recording."""
     copies = [

@@ -270,7 +270,7 @@ def test_copies_from_a_device_are_told_inside_a_save_and_nowhere_else() -> None:
     )
     from perfdoctor.injected._perfdoctor_probe.timeline import CHECKPOINT
 
-    copied = calls.wrap("save.copy", Storage.cpu, CHECKPOINT, within=True)
+    copied = calls.wrap("save.copy", Storage.cpu, CHECKPOINT, calls.began_within)
     save = calls.wrap("save", lambda storages: [copied(storage) for storage in storages], CHECKPOINT)
     assert copied(Storage()) == "on the host" and not calls.totals
     assert save([Storage(), Storage()]) == ["on the host"] * 2

@@ -83,15 +83,15 @@ def test_what_prints_and_logs_is_timed_by_line_and_says_the_same(
 
 def test_a_call_inside_another_counts_as_a_part_of_it(bench: Bench) -> None:
     bench.loggers.look()
-    inner = bench.calls.wrap("log:inner", lambda: None, timeline.LOGGING, in_loop=True)
-    bench.calls.wrap("log:outer", inner, timeline.LOGGING, in_loop=True)()
+    inner = bench.calls.wrap("log:inner", lambda: None, timeline.LOGGING, bench.calls.began_in_loop)
+    bench.calls.wrap("log:outer", inner, timeline.LOGGING, bench.calls.began_in_loop)()
     assert list(bench.calls.totals) == [("log:outer", 7)]
     assert bench.loop.timeline.stack == [timeline.OTHER]
 
 
 def test_other_threads_may_print_as_they_like(bench: Bench) -> None:
     bench.loop.here = False
-    bench.calls.wrap("log:print", lambda: None, timeline.LOGGING, in_loop=True)()
+    bench.calls.wrap("log:print", lambda: None, timeline.LOGGING, bench.calls.began_in_loop)()
     assert bench.calls.totals == {}
     assert bench.loop.timeline.spent[timeline.LOGGING] == 0
 

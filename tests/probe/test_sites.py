@@ -26,9 +26,11 @@ class Written:
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
+        self.via: list[str] = []
 
-    def record(self, kind: str, *, id: int, file: str, line: int, function: str, **_: Any) -> None:
+    def record(self, kind: str, *, id: int, file: str, line: int, function: str, via: str = "", **_: Any) -> None:
         self.places[id] = file, line, function
+        self.via.append(via)
 
 
 @pytest.fixture
@@ -157,3 +159,12 @@ def test_a_place_can_be_told_after_a_fork(sites: Sites, written: Written) -> Non
     place = sites.place(0)
     sites.ids.clear()
     assert written.places[sites.number(place)][2] == "test_a_place_can_be_told_after_a_fork"
+
+
+def test_a_library_that_is_first_seen_later_under_a_line_is_written_once_more(sites: Sites, written: Written) -> None:
+    place, via = ("/home/ann/train.py", 7, "main"), (LIGHTNING, "fit")
+    numbers = [sites.number((*place, by)) for by in (None, None, via, None, via, (TORCH, "backward"))]
+    assert set(numbers) == {0}
+    assert written.via == ["", f"{LIGHTNING}:fit"]
+    assert sites.number(("/home/ann/train.py", 8, "main", via)) == 1
+    assert written.via == ["", f"{LIGHTNING}:fit", f"{LIGHTNING}:fit"]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe import timeline as clocks
@@ -53,6 +56,33 @@ def test_what_surrounds_a_save_is_the_checkpoints_and_the_save_is_counted_once(m
     assert calls.totals["save", 7][0] == 2, "a save of the loop's own counts as before"
 
 
+def test_what_is_done_with_a_checkpoint_is_its_own_only_in_a_step_that_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    timeline = Timeline()
+    calls = _calls(timeline)
+    save = calls.wrap("save", clock.work, CHECKPOINT)
+    compress = calls.wrap("save.with", clock.work, CHECKPOINT, calls.began_after_save)
+    compress()
+    assert timeline.spent[CHECKPOINT] == 0 and not calls.totals
+    save()
+    compress()
+    assert timeline.spent[CHECKPOINT] == 2_000
+    timeline.step += 1
+    compress()
+    assert timeline.spent[CHECKPOINT] == 2_000 and calls.totals["save.with", 7][0] == 1
+
+
+def test_of_numpys_functions_the_file_comes_first(tmp_path: Path) -> None:
+    written: list[dict[str, Any]] = []
+    recorder = SimpleNamespace(record=lambda kind, /, **fields: written.append(fields))
+    seen = checkpoints.Checkpoints(recorder, SimpleNamespace())
+    path, weights = tmp_path / "weights.npz", np.zeros(1_000, dtype=np.float32)
+    for save, args, kwargs in ((np.savez, (path,), {"weights": weights}), (np.save, (path, weights), {})):
+        save(*args, **kwargs)
+        assert seen.saved(7, args, kwargs, save.__module__, 1_000, 1_000) == path.stat().st_size >= 4_000
+    assert all(one["others"] == ["ndarray"] for one in written)
+
+
 def test_a_checkpoint_that_fails_or_is_written_by_another_thread_leaves_nothing_open() -> None:
     timeline = Timeline()
 
@@ -83,7 +113,7 @@ def test_the_methods_of_trainers_are_found_and_given_back(
     monkeypatch.setattr(checkpoints, "_TRAINERS", {(module, owner, method)})
     monkeypatch.setattr(checkpoints, "_LATER", set())
     changes, calls = Changes(), _calls(Timeline())
-    checkpoints.watch_later(changes, calls.wrap, calls.in_whole)
+    checkpoints.watch_later(changes, calls)
     assert vars(kind)[method] is not original and vars(kind)[method].__wrapped__ is original
     changes.take_back()
     assert vars(kind)[method] is original

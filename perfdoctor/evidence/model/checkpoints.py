@@ -19,7 +19,7 @@ class Checkpoints:
     every: float
     """Steps from one that saves to the next, mean; all steps where fewer than two did."""
     save_ms: float
-    """Of a step that saves, in `torch.save` and its like."""
+    """Of a step that saves, in `torch.save` and its like, and in what is done with a checkpoint then."""
     most_ms: float
     """By which it is longer than a steady step, at least `save_ms`: what prepares a checkpoint is in it, and what a
     trainer writes by itself. Steps that start an epoch are left out where there are others."""
@@ -40,6 +40,10 @@ class Checkpoints:
     fsync_ms: float = 0.0
     """Of a step that saves, in `os.fsync`."""
 
+    beside_ms: float = 0.0
+    """Of a step that saves, in compressing a checkpoint that lies in memory, and in reading it again."""
+    beside_at: Site | None = None
+    """The line that does so longest."""
     copy_ms: float = 0.0
     """Of a step that saves, in copies from a device to the host, with the wait for what the device has yet to do."""
     copy_bytes: int = 0
@@ -51,6 +55,11 @@ class Checkpoints:
     @property
     def grows(self) -> bool:
         return self.late_bytes > self.early_bytes > 0
+
+    @property
+    def is_mostly_beside(self) -> bool:
+        """Whether it is not the saving that takes longest."""
+        return 2 * self.beside_ms >= self.save_ms > 0
 
     @property
     def ms_per_step(self) -> float:

@@ -94,6 +94,8 @@ class Sites:
         self.recorder = recorder
         self.ids: "dict[tuple, int]" = {}
         self.numbers = itertools.count()
+        self.direct: "set[int]" = set()
+        """Ids of lines that no library has been seen under."""
         self.library: "dict[str, bool]" = {}
         self.adopted = ""
         """The installed package whose code is the user's."""
@@ -208,7 +210,8 @@ class Sites:
         return library
 
     def number(self, place: "tuple | None") -> int:
-        """The id of a place; -1 for none."""
+        """The id of a place; -1 for none. It is written when it is first met, and once more when a library is first
+        seen between the line and its work."""
         if place is None:
             return -1
         filename, line, function, via = place
@@ -219,6 +222,12 @@ class Sites:
             known = self.ids.setdefault(key, number)
             if known != number:  # another thread was here just now
                 return known
-            by = {"via": f"{via[0]}:{via[1]}"} if via else {}
-            self.recorder.record("site", id=known, file=filename, line=line, function=function, **by)
+            if not via:
+                self.direct.add(known)
+        elif via and known in self.direct:
+            self.direct.discard(known)
+        else:
+            return known
+        by = {"via": f"{via[0]}:{via[1]}"} if via else {}
+        self.recorder.record("site", id=known, file=filename, line=line, function=function, **by)
         return known

@@ -50,7 +50,7 @@ def _watch(probe) -> None:
         owner = _held(module, name)
         original = vars(owner).get(method) if owner is not None else None
         if original is not None:
-            stand_in = probe.calls.wrap(kind, original, part, in_loop=part == LOGGING)
+            stand_in = probe.calls.wrap(kind, original, part, probe.calls.began_in_loop if part == LOGGING else None)
             probe.changes.put(owner, method, stand_in, "ray")
     construct = _held(_RUNNER, _CAUGHT)
     if construct is None:

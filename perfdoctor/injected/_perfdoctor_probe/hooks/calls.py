@@ -25,6 +25,8 @@ class Calls:
         """1 while a trainer's own function writes a whole checkpoint."""
         self.files_saved = 0
         """Calls of `torch.save` by the loop."""
+        self.saved_in = -1
+        """The step with the latest save; -1 before the first one."""
         self.reset()
 
     def reset(self) -> None:
@@ -55,6 +57,12 @@ class Calls:
         """The same inside another one of its part; None of others."""
         return self.began_inside(part) if part in self.loop.timeline.stack else None
 
+    def began_after_save(self, part) -> "tuple[bool, int, int] | None":
+        """The same on the training thread, in a step that has saved; None of others."""
+        if self.loop.on_training_thread() and self.saved_in == self.loop.timeline.step:
+            return self.began(part)
+        return None
+
     def began_in_loop(self, part) -> "tuple[bool, int, int] | None":
         """The same on the training thread, of the outermost of such calls; None of others."""
         if self.loop.on_training_thread() and self.loop.timeline.stack[-1] != LOGGING:
@@ -75,6 +83,7 @@ class Calls:
         size = 0
         if kind == "save":
             cpu_ns = time.thread_time_ns() - self.cpu_began_ns
+            self.saved_in = self.loop.timeline.step
             size = self.saved(site, args, kwargs, library, took_ns, cpu_ns) or 0
         elif kind == "save.copy":
             size = args[0].nbytes()
@@ -107,11 +116,10 @@ class Calls:
         total[1] += took_ns
         total[2] += size
 
-    def wrap(self, kind: str, original, part=None, in_loop=False, inside=False, within=False):
-        """A stand-in for `original` that counts, `in_loop` on the training thread alone, `inside` also what other calls
-        of its part make, `within` nothing else, and bills its time there to `part`."""
-        chosen = self.began_in_loop if in_loop else self.began_inside if inside else self.began
-        began = self.guarded(kind, self.began_within if within else chosen)
+    def wrap(self, kind: str, original, part=None, began=None):
+        """A stand-in for `original` that counts those of its calls that `began`, one of the methods above, does, and
+        bills their time on the training thread to `part`."""
+        began = self.guarded(kind, began or self.began)
         ended = self.guarded(kind, self.ended)
         library = getattr(original, "__module__", None) or ""
 

@@ -42,6 +42,14 @@ _LATER = {
     ("torch.distributed.checkpoint", "async_save"),
     ("json", "dump"),
     ("pickle", "dump"),
+    ("numpy", "save"),
+    ("numpy", "savez"),
+    ("numpy", "savez_compressed"),
+    ("torch", "load"),
+    ("gzip", "compress"),
+    ("zlib", "compress"),
+    ("bz2", "compress"),
+    ("lzma", "compress"),
 }
 """Functions of modules that the job may import after torch: all that safetensors writes goes through the first."""
 _TRAINERS = {
@@ -51,8 +59,10 @@ _TRAINERS = {
     ("accelerate.accelerator", "Accelerator", "save_state"),
 }
 """Methods that write a whole checkpoint: they gather it before `torch.save`, and some write the file after it."""
-_OF_ANYTHING = ("json", "pickle")
+_OF_ANYTHING = ("json", "pickle", "numpy")
 """What a tracker writes with these is its own affair."""
+_WITH_A_SAVE = ("torch", "gzip", "zlib", "bz2", "lzma")
+"""In a step that has saved: a checkpoint is compressed, or read again."""
 
 
 class Checkpoints:
@@ -69,6 +79,8 @@ class Checkpoints:
         """Bytes written by a call of this library's with these arguments; 0 where that is not known. Call it when it
         has returned, with the time that it took and the CPU time of its thread."""
         words = [*args, *kwargs.values()]
+        if library == "numpy":  # the file first
+            words = words[1:] + words[:1]
         seen = self.seen[site] = self.seen.get(site, 0) + 1
         if seen <= _LOOKED_INTO and words:
             spent = {"library": library, "us": took_ns // 1000, "cpu_us": cpu_ns // 1000}
@@ -102,20 +114,24 @@ class Checkpoints:
         return -1
 
 
-def watch_later(changes, wrap, in_whole) -> None:
+def watch_later(changes, calls) -> None:
     """Put the wrappers around what the job has imported meanwhile."""
     for name, owner, method in list(_TRAINERS):
         kind = getattr(sys.modules.get(name), owner, None)
         if kind is not None:
             _TRAINERS.discard((name, owner, method))
-            changes.put(kind, method, in_whole(vars(kind)[method]), "calls")
+            changes.put(kind, method, calls.in_whole(vars(kind)[method]), "calls")
     for name, function in list(_LATER):
         module = sys.modules.get(name)
         original = vars(module).get(function) if module is not None else None
         if original is None:
             continue
         _LATER.discard((name, function))
-        save = wrap("save", original, parts.CHECKPOINT, in_loop=name in _OF_ANYTHING)
+        if name in _WITH_A_SAVE:
+            save = calls.wrap("save.with", original, parts.CHECKPOINT, calls.began_after_save)
+        else:
+            began = calls.began_in_loop if name in _OF_ANYTHING else calls.began
+            save = calls.wrap("save", original, parts.CHECKPOINT, began)
         # Under both its names too, where it is defined in another module.
         for owner in (module, sys.modules.get(original.__module__)):
             if owner is not None and vars(owner).get(function) is original:

@@ -89,7 +89,7 @@ class Loggers:
                 else:
                     called = owner if name == "__init__" else name
                     kind = "log:" + _NAMES.get(f"{owner}.{name}", _NAMES.get(called, called))
-                    timed = self.calls.wrap(kind, original, LOGGING, in_loop=True)
+                    timed = self.calls.wrap(kind, original, LOGGING, self.calls.began_in_loop)
                 self.changes.put(holder, name, timed)
 
     def forget(self) -> None:

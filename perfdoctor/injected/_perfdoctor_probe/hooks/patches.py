@@ -251,12 +251,12 @@ def _calls(probe) -> None:
     saving = _announced(torch.save, probe.guarded("save", probe.calls.file_saved))
     save = wrap("save", saving, parts.CHECKPOINT)
     # What is written to disk at once; libraries call it inside their saves too.
-    fsync = wrap("fsync", os.fsync, parts.CHECKPOINT, inside=True)
+    fsync = wrap("fsync", os.fsync, parts.CHECKPOINT, probe.calls.began_inside)
     for owner in (os, sys.modules[os.fsync.__module__]):
         put(owner, "fsync", fsync, "calls")
     # What lies on a device, while it is saved.
     storage = torch.UntypedStorage
-    put(storage, "cpu", wrap("save.copy", storage.cpu, parts.CHECKPOINT, within=True), "calls")
+    put(storage, "cpu", wrap("save.copy", storage.cpu, parts.CHECKPOINT, probe.calls.began_within), "calls")
     empty_cache = wrap("empty_cache", torch.cuda.empty_cache)
     # Each under both its names, because pickle looks a function up where it says it was defined.
     for owner in (torch, torch.serialization):
@@ -264,7 +264,7 @@ def _calls(probe) -> None:
     for owner in (torch.cuda, torch.cuda.memory):
         put(owner, "empty_cache", empty_cache, "calls")
     probe.watch_checkpoints = probe.guarded(
-        "calls", functools.partial(checkpoints.watch_later, probe.changes, wrap, probe.calls.in_whole)
+        "calls", functools.partial(checkpoints.watch_later, probe.changes, probe.calls)
     )
 
 
@@ -297,12 +297,14 @@ def _schedules(probe) -> None:
     """Not those that step others, which would be counted twice."""
     module = torch.optim.lr_scheduler
     for kind in (module.LRScheduler, module.ReduceLROnPlateau, module.CosineAnnealingWarmRestarts):
-        probe.changes.put(kind, "step", probe.calls.wrap("schedule", kind.step, in_loop=True), "schedules")
+        probe.changes.put(
+            kind, "step", probe.calls.wrap("schedule", kind.step, began=probe.calls.began_in_loop), "schedules"
+        )
 
 
 def _averages(probe) -> None:
     module = torch.optim.swa_utils
-    update = probe.calls.wrap("update_bn", module.update_bn, in_loop=True)
+    update = probe.calls.wrap("update_bn", module.update_bn, began=probe.calls.began_in_loop)
     probe.changes.put(module, "update_bn", update, "averages")
 
 
