@@ -61,5 +61,6 @@ def _kept(
         per_round = one.per_step * every
         is_apart = one.length >= _WHOLE_ROUNDS * per_round if one.site is None else not known & set(uses)
         if reads and per_round >= 1 and is_apart:
-            return one, uses[reads[0]]
+            # A metric is asked for its value after it was given its numbers.
+            return one, uses[reads[-1 if one.site is None else 0]]
     return None

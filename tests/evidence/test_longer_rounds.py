@@ -63,6 +63,8 @@ def test_what_a_library_keeps_may_grow_in_steps(tmp_path: Path) -> None:
     found = _built(tmp_path, in_a_step=ADDS, ran=(ADDS, USES), site=-1, per_step=1.0, length=150)
     assert found is not None
     assert (found.kept.site, found.gone_through_at.line) == (None, USES)
+    found = _built(tmp_path, site=-1, length=150)
+    assert found is not None and found.gone_through_at.line == USES, "both in each round"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
-from perfdoctor.injected._perfdoctor_probe.windows import repeats
+from perfdoctor.injected._perfdoctor_probe.windows import calls_seen, repeats
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 from perfdoctor.recording.base import Missing
 
@@ -317,7 +317,7 @@ def test_work_that_is_meant_or_not_the_same_does_not_count(step: Callable[[Job],
 
 def test_results_are_compared_where_no_version_tells_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy writes to memory that a tensor shares, and torch does not know."""
-    monkeypatch.setattr(repeats, "_COMPARED_NS", 0)
+    monkeypatch.setattr(calls_seen, "_COMPARED_NS", 0)
     assert arithmetic(written_by_numpy) == []
 
 

@@ -14,7 +14,6 @@ made anew, and so had memory that is filled with constants.
 """
 
 import functools
-import math
 import os
 import sys
 import time
@@ -27,6 +26,7 @@ from ..rows import milliseconds, rounded
 from . import innermost
 from .aside import Aside, Seen
 from .by_line import aside_rows, by_line, names, steps_by_line, weighted_rows, whole_line
+from .calls_seen import Made, Node, backward_ns, passed_ns, spent_ns
 from .choices import Choices
 from .derivatives import Derivatives
 from .einsums import Einsums
@@ -49,12 +49,6 @@ _LIMIT_NS = 10_000_000_000
 """The second step or any later one in which it is reached is the last: other work waits."""
 _MOST = 60_000
 """Calls that are looked at: each takes about 25 us."""
-_COMPARED_NS = 20_000
-"""An operator that takes longer: numbers of its results are compared too."""
-_READ = 64
-"""Numbers that are compared: all over the result."""
-_SAME = 1e-5
-"""Of the largest of them: kernels may add in another order."""
 _KEPT = 20
 """Rows kept, the largest."""
 _LEAST = 0.005
@@ -63,60 +57,6 @@ _ELSEWHERE = (parts.INPUT, parts.OPTIMIZER, parts.CHECKPOINT, parts.GC, parts.LO
 _OF_LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _clock = time.perf_counter_ns
-
-
-class _Node:
-    """What the backward pass does for a call."""
-
-    __slots__ = ("before", "number", "spent_ns", "task")
-
-    def __init__(self) -> None:
-        self.spent_ns = 0
-        self.number = self.before = 0
-        """That `PassesAgain` gives the pass that came through here last, and the one before; 0 for none."""
-        self.task = -1
-        """The number that torch gives the pass; -1 before it came through here."""
-
-    def comes(self, task: int, number: int) -> None:
-        """An operator of this node runs in a pass."""
-        if task != self.task:
-            self.task, self.before, self.number = task, self.number, number
-
-
-class _Made:
-    """A call that was looked at."""
-
-    __slots__ = (
-        "first",
-        "func",
-        "graph",
-        "is_used_up",
-        "node",
-        "number",
-        "numbers",
-        "reads_parameters",
-        "spent_ns",
-        "stack",
-        "step",
-    )
-
-    def __init__(self, func, stack: tuple, step: int, graph: "int | None") -> None:
-        self.func = func
-        self.stack = stack
-        """The user's lines that led to it, the outermost first."""
-        self.step = step
-        self.graph = graph
-        """As of a `Call`."""
-        self.node = _Node() if graph is not None else None
-        self.spent_ns = 0
-        self.numbers: "list | None" = None
-        self.first: "_Made | None" = None
-        """The call that has computed the same before, where that would do."""
-        self.number = -1
-        """Of its values; -1 where they are not known."""
-        self.reads_parameters = False
-        self.is_used_up = False
-        """What it made was changed in place, by a call that does not repeat one."""
 
 
 class Repeats(TorchDispatchMode):
@@ -136,12 +76,12 @@ class Repeats(TorchDispatchMode):
         self.equivalents = Equivalents()
         self.apart = TakenApart()
         self.began = loop.timeline.step
-        self.made: "list[_Made]" = []
-        self.earlier: "dict[int, list[_Made]]" = {}
+        self.made: "list[Made]" = []
+        self.earlier: "dict[int, list[Made]]" = {}
         """Calls by the number of their values."""
-        self.makers: "dict[int, list[_Made]]" = {}
+        self.makers: "dict[int, list[Made]]" = {}
         """Calls that made what a storage holds, by its address."""
-        self.nodes: "dict[int, _Node]" = {}
+        self.nodes: "dict[int, Node]" = {}
         """By the sequence number that autograd gave them."""
         self.sequence = _next_sequence()
         self.given: "dict[int, int]" = {}
@@ -214,10 +154,10 @@ class Repeats(TorchDispatchMode):
             and len(self.made) < _MOST
         )
 
-    def _begins(self, func, call: "Call | None", has_node: bool) -> _Made:
+    def _begins(self, func, call: "Call | None", has_node: bool) -> Made:
         """A call, by where it comes from and what it repeats."""
         graph = call.graph if call is not None and has_node else None
-        made = _Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph)
+        made = Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph)
         if made.node is not None:
             self.nodes[self.sequence - 1] = made.node
             if func in INTO_VIEWS:
@@ -226,13 +166,13 @@ class Repeats(TorchDispatchMode):
             made.number = call.number
             made.reads_parameters = call.reads_parameters
             before = self.earlier.setdefault(call.number, [])
-            self._repeats(made, before)
+            made.repeats(before)
             before.append(made)
         self.made.append(made)
         return made
 
     def _of_samples(
-        self, func, args, kwargs, result, made: "_Made | None", call: "Call | None", is_judged: bool
+        self, func, args, kwargs, result, made: "Made | None", call: "Call | None", is_judged: bool
     ) -> None:
         if is_judged:
             self.samples.ended(func, args, kwargs, result, made, call)
@@ -247,7 +187,7 @@ class Repeats(TorchDispatchMode):
             return
         if sys._getframe(2).f_code.co_filename.startswith(_OF_LAYERS):
             return
-        made = _Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph=0)
+        made = Made(func, self._user_lines(3), self.loop.timeline.step - self.began, graph=0)
         self.nodes[self.sequence - 1] = made.node
         self.apart.read(made, whole, part)
 
@@ -256,25 +196,7 @@ class Repeats(TorchDispatchMode):
         stack = self.sites.stack(sys._getframe(depth))
         return tuple(place for place in reversed(stack) if not self.sites.is_library(place[0]))
 
-    @staticmethod
-    def _repeats(made: _Made, before: "list[_Made]") -> None:
-        """Says whose values would do."""
-        if made.graph is None:
-            if before:
-                made.first = before[-1]
-            return
-        # With several models, the first one's update lies between passes on the same batch and ends a step.
-        now = [one for one in before if one.step >= made.step - 1]
-        for one in now:
-            if one.graph == made.graph and one.node.task < 0:
-                made.first = one
-                return
-        for one in now:
-            # Computed without a graph first: that call could have waited for this one.
-            if one.graph is None and one.first is None:
-                one.first = made
-
-    def _ended(self, func, args, kwargs, result, took: int, made: "_Made | None", call: "Call | None") -> None:
+    def _ended(self, func, args, kwargs, result, took: int, made: "Made | None", call: "Call | None") -> None:
         step, is_batch = self.loop.timeline.step - self.began, self.loop.timeline.stack[-1] == parts.INPUT
         if not is_batch:
             self.given[step] = len(self.values.given)
@@ -286,7 +208,7 @@ class Repeats(TorchDispatchMode):
             made.spent_ns = took
             if self.growing is not None:
                 self.growing.ended(made, args, kwargs, result)
-            if call is not None and not self._compare(made, result):
+            if call is not None and not made.compare(result):
                 call = None
         if made is None or made.first is None:
             for address in self.values.written(func, args, kwargs):
@@ -307,17 +229,6 @@ class Repeats(TorchDispatchMode):
             known.spent_ns += took
             self.passes.passed(known.before, took)
 
-    @staticmethod
-    def _compare(made: _Made, result) -> bool:
-        """Whether it holds what it would have to, if it repeats a call."""
-        if type(result) is torch.Tensor and made.spent_ns >= _COMPARED_NS and result.device.type == "cpu":
-            made.numbers = _numbers(result)
-        first = made.first
-        if first is None or made.numbers is None or first.numbers is None or _are_same(first.numbers, made.numbers):
-            return True
-        made.first = None
-        return False
-
     def summary(self, steps: int) -> dict:
         """What is computed again per step, the dearest line first; of `steps` steps all but the first are judged."""
         seen = [one for one in self.made if one.step or (one.first is not None and one.first.step)]
@@ -333,24 +244,24 @@ class Repeats(TorchDispatchMode):
             "asks": list(self.suspicion.asks),
         }
 
-    def _judged(self, seen: "list[_Made]", spent: "dict[tuple, int]", whole: int, judged: int, steps: int) -> dict:
+    def _judged(self, seen: "list[Made]", spent: "dict[tuple, int]", whole: int, judged: int, steps: int) -> dict:
         """What some of the calls compute again in `judged` steps, whose operators took `whole` nanoseconds; and what
         others could stand for in all `steps`."""
         again = [one for one in seen if one.first is not None and not one.is_used_up]
         repeated = by_line(again)
-        rows: "dict[tuple, list[_Made]]" = {}
+        rows: "dict[tuple, list[Made]]" = {}
         for one in again:
             if one.stack:
                 rows.setdefault(whole_line(one.stack, spent, repeated), []).append(one)
-        told = sorted(rows.items(), key=lambda item: -_spent_ns(item[1]))[:_KEPT]
+        told = sorted(rows.items(), key=lambda item: -spent_ns(item[1]))[:_KEPT]
         return {
             "ops_ms": milliseconds(whole, judged),
             "equivalents": [
-                *self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, _passed_ns),
+                *self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, passed_ns),
                 *self.apart.rows(steps, self.sites),
             ],
             "rows": [
-                self._row(line, calls, judged, steps) for line, calls in told if _spent_ns(calls) >= _LEAST * whole
+                self._row(line, calls, judged, steps) for line, calls in told if spent_ns(calls) >= _LEAST * whole
             ],
         }
 
@@ -358,11 +269,11 @@ class Repeats(TorchDispatchMode):
         """What is computed aside, by line, in `judged` steps."""
         self.equivalents.close()  # what is there now is there for somebody else
         return {
-            "weighted": weighted_rows(self.aside.weighted(), judged, self.sites, _passed_ns),
+            "weighted": weighted_rows(self.aside.weighted(), judged, self.sites, passed_ns),
             **{kind: aside_rows(calls, spent, lines, judged, self.sites) for kind, calls in self.aside.calls().items()},
         }
 
-    def _row(self, line: tuple, calls: "list[_Made]", judged: int, steps: int) -> dict:
+    def _row(self, line: tuple, calls: "list[Made]", judged: int, steps: int) -> dict:
         longest = max(calls, key=lambda one: one.spent_ns)
         unchanged = [one for one in calls if self._is_unchanged(one, steps)]
         return {
@@ -373,15 +284,15 @@ class Repeats(TorchDispatchMode):
             "is_unchanged": 2 * sum(one.spent_ns for one in unchanged) > sum(one.spent_ns for one in calls),
             "ops_per_step": rounded(len(calls) / judged),
             "forward_ms": milliseconds(sum(one.spent_ns for one in calls), judged),
-            "backward_ms": milliseconds(sum(map(_backward_ns, calls)), judged),
+            "backward_ms": milliseconds(sum(map(backward_ns, calls)), judged),
             "operators": names(calls),
         }
 
-    def _is_unchanged(self, one: _Made, steps: int) -> bool:
+    def _is_unchanged(self, one: Made, steps: int) -> bool:
         """Whether every step makes it, or each of as many as it takes to tell them from the two sides of an update."""
         return steps > 1 and len({other.step for other in self.earlier[one.number]}) >= min(steps, _STEPS)
 
-    def _first_at(self, one: _Made) -> "int | None":
+    def _first_at(self, one: Made) -> "int | None":
         """The line that leads to the first of two calls and not to the second; None where there is none."""
         pairs = zip(one.first.stack, one.stack)
         line = next((first for first, second in pairs if first != second), None)
@@ -399,40 +310,6 @@ def _is_made_of_others(func) -> bool:
 def _next_sequence() -> int:
     """The number that autograd gives the next node of this thread."""
     return torch._C._autograd._get_sequence_nr()
-
-
-def _passed_ns(one: _Made) -> int:
-    """What its node took in the backward pass."""
-    return one.node.spent_ns if one.node is not None and one.node.task >= 0 else 0
-
-
-def _backward_ns(one: _Made) -> int:
-    """What its nodes took, where one pass has come through both: their gradients could have been added first."""
-    if one.node is None or one.first.node is None or one.node.task < 0 or one.node.task != one.first.node.task:
-        return 0
-    return one.node.spent_ns
-
-
-def _spent_ns(calls: "list[_Made]") -> int:
-    return sum(one.spent_ns + _backward_ns(one) for one in calls)
-
-
-def _numbers(result) -> "list | None":
-    """Some from all over its memory, whatever its strides are."""
-    if result.layout is not torch.strided or not result.numel():
-        return None
-    count = result.untyped_storage().nbytes() // result.element_size()
-    apart = max(1, count // _READ)
-    some = result.as_strided((min(_READ, -(-count // apart)),), (apart,), 0)
-    # Not the stand-in of `aside`: nobody is told these.
-    return torch._C.TensorBase.tolist(some)
-
-
-def _are_same(one: list, other: list) -> bool:
-    if len(one) != len(other) or isinstance(one[0], complex):
-        return one == other
-    within = _SAME * max((abs(number) for number in one if math.isfinite(number)), default=0.0)
-    return all(a == b or abs(a - b) <= within or (math.isnan(a) and math.isnan(b)) for a, b in zip(one, other))
 
 
 class RepeatsWindow(InnermostMode):
