@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.diagnosis.integrity import PAGES
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.recording.directory import RunDirectory

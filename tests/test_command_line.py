@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from perfdoctor.cli import app
 from perfdoctor.commands import check
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import JobEnd, Missing
 from perfdoctor.exits import Exit
 from perfdoctor.launch.command import Command

@@ -8,7 +8,7 @@ from itertools import combinations
 import diagnosis_samples as samples
 import pytest
 
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import JobEnd
 from perfdoctor.exits import Exit, worst
 from perfdoctor.trials.judge import exit_code

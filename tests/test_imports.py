@@ -59,12 +59,18 @@ NARROWER: dict[str, tuple[str, ...]] = {
         "perfdoctor.evidence.windows",
         *BASICS,
     ),
-    "perfdoctor.api": ("perfdoctor.diagnosis.findings", "perfdoctor.evidence.model", "perfdoctor.evidence.causes"),
+    "perfdoctor.api": (
+        "perfdoctor.diagnosis.costs",
+        "perfdoctor.diagnosis.findings",
+        "perfdoctor.diagnosis.outcomes",
+        "perfdoctor.evidence.model",
+        "perfdoctor.evidence.causes",
+    ),
     "perfdoctor.checks": ("perfdoctor.api",),
 }
 """What a room may import of those below it, where that is not all of them."""
 
-TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings",)}
+TYPES_ONLY = {"perfdoctor.config": ("perfdoctor.diagnosis.findings", "perfdoctor.diagnosis.outcomes")}
 """What it may name under `if TYPE_CHECKING` besides."""
 
 BEFORE_TORCH: dict[str, set[str]] = {

@@ -14,7 +14,7 @@ import pytest
 from perfdoctor import cli
 from perfdoctor.commands import log_to
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.injected._perfdoctor_probe.tracker import Tracker, public
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.report.verdict import verdict

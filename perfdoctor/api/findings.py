@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
+from ..diagnosis.costs import *
 from ..diagnosis.findings import *
+from ..diagnosis.outcomes import *

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..config.rules import EXPECTED, Budget
 from ..config.settings import Config
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..errors import PerfdoctorError, did_you_mean
 from ..exits import Exit, worst
 from ..gate.metrics import COUNTED, NAMES

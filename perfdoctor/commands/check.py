@@ -13,7 +13,7 @@ from pathlib import Path
 from ..config import files
 from ..config.choices import FailOn, Tracker
 from ..config.settings import Config
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing

@@ -33,7 +33,7 @@ from .stored import stored
 from .typed_job import TypedJob
 
 if TYPE_CHECKING:
-    from ..diagnosis.findings import Diagnosis
+    from ..diagnosis.diagnoses import Diagnosis
     from ..gate.interleaving import Program
     from ..gate.worktrees import Tree, Trees
 

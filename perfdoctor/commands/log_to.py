@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from ..config.choices import Tracker
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..injected._perfdoctor_probe.tracker import public
 from ..launch.command import python_for_jobs
 from ..recording.directory import RunDirectory

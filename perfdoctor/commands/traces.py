@@ -6,7 +6,7 @@ import gzip
 import os
 from pathlib import Path
 
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..evidence.windows import trace

@@ -14,7 +14,7 @@ from .decoding import FORMS, NO_KEY, SCALAR, TABLE, Place, decode, one_of, rejec
 
 if TYPE_CHECKING:
     # Types only: `diagnosis` imports this package, and the command line must start fast.
-    from ..diagnosis.findings import Check
+    from ..diagnosis.outcomes import Check
 
 Level = Literal["error", "warning", "note", "off"]
 LimitValue = bool | int | float | str

@@ -13,21 +13,10 @@ from ..config.settings import Config, is_selected
 from ..evidence.causes import Ledger
 from ..evidence.model import Evidence, Missing, RunEvidence, Step
 from .calibration import calibrated
-from .findings import (
-    Check,
-    CheckResult,
-    Combined,
-    Diagnosis,
-    Finding,
-    Measurement,
-    Outcome,
-    OutcomeKind,
-    Part,
-    Savings,
-    Severity,
-    ranked,
-)
+from .diagnoses import CheckResult, Combined, Diagnosis, ranked
+from .findings import Finding, Measurement, Part, Savings, Severity
 from .integrity import notes
+from .outcomes import Check, Outcome, OutcomeKind
 from .suppress import CommentLookup, Sifted, sift, suppression_notes
 from .whose import whose
 

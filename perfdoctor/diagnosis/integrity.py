@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from ..evidence.causes import SIGNS
 from ..evidence.model import Evidence, JobNode, Missing, RunEvidence, Step
-from .findings import CheckResult, IntegrityNote, Measurement, OutcomeKind, Severity
+from .diagnoses import CheckResult, IntegrityNote
+from .findings import Measurement, Severity
+from .outcomes import OutcomeKind
 
 _FEW_STEPS = 20
 """Below, the interval of the step is wider than most findings."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import PerfdoctorError
 from ..exits import Exit
-from .findings import Check
+from .outcomes import Check
 
 GROUP = "perfdoctor.checks"
 

@@ -12,7 +12,8 @@ from datetime import date
 
 from ..config.settings import Config, is_selected
 from ..config.suppressions import MalformedComment, Suppression, code_of, is_expired, match
-from .findings import Finding, IntegrityNote, Severity, SuppressedFinding
+from .diagnoses import IntegrityNote, SuppressedFinding
+from .findings import Finding, Severity
 
 CODE = "PD91"
 LEFT_OUT = "left out by `select` and `ignore`"

@@ -10,7 +10,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from .findings import Check
+from .outcomes import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..config.gate import Control
 from ..config.settings import Config
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..errors import PerfdoctorError
 from ..evidence.model import Missing
 from ..exits import Exit

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..diagnosis.findings import Confidence, Diagnosis, Finding
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Confidence, Finding
 from .model import Assume, Judgement, Verdict
 
 FINDING = "finding:"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ..config.settings import Config
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..evidence.model import Missing
 from . import fingerprint
 from .budgets import judge_budgets

@@ -11,7 +11,7 @@ from datetime import date
 from statistics import stdev
 
 from ..config.settings import Config
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..evidence.model import Missing
 from .baseline import Baseline
 from .budgets import judge_budgets

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commands.check import Settings, called, next_command
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.diagnoses import Diagnosis
 from ..errors import PerfdoctorError
 from ..recording.directory import RunDirectory
 from ..storage.copies import latest, local

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..diagnosis.findings import Diagnosis, Location, Part
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Location, Part
 from ..evidence.model import Evidence, Missing, Site
 from ..injected._perfdoctor_probe.records import LAYER_RANGE
 from ..launch.masking import MASK, without_identity

@@ -9,8 +9,10 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from ..diagnosis.findings import Confidence, Diagnosis, OutcomeKind
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Confidence
 from ..diagnosis.integrity import DOUBTS
+from ..diagnosis.outcomes import OutcomeKind
 from . import wording
 from .anatomy import Slice, SliceText
 from .console_full import full_report, trial_table

@@ -9,18 +9,9 @@ import textwrap
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ..diagnosis.findings import (
-    CheckResult,
-    Diagnosis,
-    Finding,
-    IntegrityNote,
-    Location,
-    Measurement,
-    Outcome,
-    OutcomeKind,
-    Savings,
-    Severity,
-)
+from ..diagnosis.diagnoses import CheckResult, Diagnosis, IntegrityNote
+from ..diagnosis.findings import Finding, Location, Measurement, Savings, Severity
+from ..diagnosis.outcomes import Outcome, OutcomeKind
 from ..evidence.model import Evidence, JobAnatomy, Missing, Step
 from . import wording
 from .anatomy import SliceText, dissect

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..diagnosis.findings import Check
 from ..diagnosis.integrity import PAGES
+from ..diagnosis.outcomes import Check
 from ..diagnosis.thresholds import thresholds
 
 if TYPE_CHECKING:

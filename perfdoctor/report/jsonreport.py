@@ -11,18 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
-from ..diagnosis.findings import (
-    CheckResult,
-    Combined,
-    Diagnosis,
-    Finding,
-    IntegrityNote,
-    Location,
-    Measurement,
-    OutcomeKind,
-    Unexplained,
-)
+from ..diagnosis.diagnoses import CheckResult, Combined, Diagnosis, IntegrityNote, Unexplained
+from ..diagnosis.findings import Finding, Location, Measurement
 from ..diagnosis.measured import Trials
+from ..diagnosis.outcomes import OutcomeKind
 from ..evidence.model import (
     Activity,
     Communication,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..diagnosis.findings import Diagnosis, Finding
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Finding
 from ..evidence.model import Missing
 from . import wording
 

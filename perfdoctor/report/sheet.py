@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import PurePath
 
-from ..diagnosis.findings import CheckResult, Diagnosis, Finding, Location, OutcomeKind
+from ..diagnosis.diagnoses import CheckResult, Diagnosis
+from ..diagnosis.findings import Finding, Location
+from ..diagnosis.outcomes import OutcomeKind
 from . import wording
 from .verdict import verdict
 

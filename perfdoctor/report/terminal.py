@@ -15,7 +15,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..diagnosis.findings import IntegrityNote, Severity
+from ..diagnosis.diagnoses import IntegrityNote
+from ..diagnosis.findings import Severity
 from .anatomy import Slice, cells
 from .trust import Row
 

@@ -6,7 +6,8 @@ import shlex
 from dataclasses import dataclass
 from statistics import median
 
-from ..diagnosis.findings import Diagnosis, Finding
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Finding
 from ..diagnosis.measured import Gain, Past, Range, Trial, Trials, Verdict
 from ..evidence.model import Missing
 from . import wording

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..diagnosis.findings import Diagnosis, OutcomeKind, Part
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Part
 from ..diagnosis.integrity import DOUBTS
 from ..diagnosis.measured import Verdict
+from ..diagnosis.outcomes import OutcomeKind
 from ..evidence.model import CodeLine, Evidence, Line, Missing, Parts, Step
 from . import wording
 from .anatomy import LOOKS

@@ -13,7 +13,8 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ..diagnosis.findings import Finding, IntegrityNote, Measurement, Savings
+from ..diagnosis.diagnoses import IntegrityNote
+from ..diagnosis.findings import Finding, Measurement, Savings
 
 MEASURED_DIGITS = 3
 PREDICTED_DIGITS = 2

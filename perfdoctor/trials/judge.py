@@ -13,9 +13,10 @@ from typing import Any
 from ..config.rules import apply_limits
 from ..config.settings import Config, require_known_codes
 from ..config.suppressions import inline_suppression
+from ..diagnosis.diagnoses import Diagnosis
 from ..diagnosis.examine import Rules, examine
-from ..diagnosis.findings import Check, Diagnosis, OutcomeKind
 from ..diagnosis.measured import Past
+from ..diagnosis.outcomes import Check, OutcomeKind
 from ..diagnosis.registry import discover
 from ..evidence.build import build_job
 from ..evidence.model import Missing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..diagnosis.findings import Diagnosis, Finding
+from ..diagnosis.diagnoses import Diagnosis
+from ..diagnosis.findings import Finding
 from ..diagnosis.measured import COMBINED, Range, Trial, Verdict
 from ..evidence.model import Missing, Step
 from ..injected._perfdoctor_probe.remedies import catalogue

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..diagnosis.diagnoses import Combined, Diagnosis
 from ..diagnosis.examine import combined
-from ..diagnosis.findings import Combined, Diagnosis, Finding, Fix, Measurement, Severity
+from ..diagnosis.findings import Finding, Fix, Measurement, Severity
 from ..diagnosis.measured import COMBINED, Gain, Range, Trial, Trials, Verdict
 from ..evidence.model import Missing, Step
 from ..injected._perfdoctor_probe.remedies import catalogue

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from perfdoctor.diagnosis.findings import Check, Finding, Outcome, OutcomeKind
+from perfdoctor.diagnosis.findings import Finding
+from perfdoctor.diagnosis.outcomes import Check, Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     Attention,
     Backend,

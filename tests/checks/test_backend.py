@@ -9,7 +9,8 @@ from perfdoctor.checks.backend import CHECK
 from perfdoctor.checks.backend.unused_gpu import is_supported
 from samples import H100, asked, healthy, ids, is_clear, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, Severity
+from perfdoctor.diagnosis.outcomes import Outcome, OutcomeKind
 from perfdoctor.evidence.model import LayerProfile, Missing, PciGpu, Site, SparkResources
 from perfdoctor.report import wording
 

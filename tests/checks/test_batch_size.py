@@ -9,7 +9,8 @@ from ills import ILL
 from perfdoctor.checks.batch_size import CHECK
 from samples import FETCH, HOT_LINES, LAYERS, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import BatchReplay, Evidence, LayerProfile, Line, Missing, Op, Parts, Site, Step
 
 _examined, _found = asked(CHECK)

@@ -7,7 +7,8 @@ from ill_runs.checkpoints import HELD, SAVE_LINE, checkpoints, in_every_step, sc
 from perfdoctor.checks.checkpoint_io import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import Missing, Site
 from perfdoctor.report import wording
 

@@ -19,7 +19,8 @@ from ill_runs.communication import (
 from perfdoctor.checks.communication import CHECK
 from samples import LOADER, NOT_SEEN, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CodeLine, Collective, Evidence, Missing, Site, TrainerOption
 
 _examined, _found = asked(CHECK)

@@ -17,7 +17,8 @@ from ills import ILL
 from samples import empty, healthy, on_gpu
 from sections import missing_sections
 
-from perfdoctor.diagnosis.findings import Check, Finding, Measurement, OutcomeKind
+from perfdoctor.diagnosis.findings import Finding, Measurement
+from perfdoctor.diagnosis.outcomes import Check, OutcomeKind
 from perfdoctor.diagnosis.registry import Registered, discover
 from perfdoctor.diagnosis.thresholds import thresholds
 from perfdoctor.evidence.model import Evidence, Missing

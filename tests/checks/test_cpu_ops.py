@@ -18,7 +18,8 @@ from ill_runs.optimizer import parameter_loop, state_copies
 from perfdoctor.checks.cpu_ops import CHECK, examine
 from samples import DEVICE_BOUND, HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Finding, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CallSite, Evidence, Line, Loop, Missing, Site
 
 

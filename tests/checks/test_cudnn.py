@@ -17,7 +17,8 @@ from perfdoctor.checks import backend
 from perfdoctor.checks.cudnn import CHECK, examine
 from samples import ATTENTION, CONVOLUTION, RECURRENT, asked, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, Outcome, OutcomeKind, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, Severity
+from perfdoctor.diagnosis.outcomes import Outcome, OutcomeKind
 from perfdoctor.evidence.model import (
     AttentionTiming,
     CallSite,

@@ -8,7 +8,8 @@ from ills import ILL
 from perfdoctor.checks.dtype import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CallSite, DtypeTiming, Evidence, Missing, Op, PassWays, Site
 
 _examined, _found = asked(CHECK)

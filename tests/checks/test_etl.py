@@ -16,7 +16,8 @@ from ills import ILL
 from perfdoctor.checks.etl import CHECK, examine
 from samples import DEVICE_BOUND, LOADER, LOADER_LINE, healthy, ids, is_clear, number, on_gpu, step, with_
 
-from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import BatchReplay, Evidence, Missing, Parts
 
 # ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from ill_runs.evaluation_and_logging import (
 from perfdoctor.checks.evaluation_and_logging import CHECK
 from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import LoggingLine, Missing, Site, TrainerOption
 
 examined, found = asked(CHECK)

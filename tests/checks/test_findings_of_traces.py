@@ -8,7 +8,8 @@ import pytest
 from ill_runs.traced import AT, LOOP, ONE_RANK, TALK, traced
 from samples import with_
 
-from perfdoctor.diagnosis.findings import Check, Finding, Outcome, OutcomeKind
+from perfdoctor.diagnosis.findings import Finding
+from perfdoctor.diagnosis.outcomes import Check, Outcome, OutcomeKind
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.evidence.model import CopyUse, Evidence, Idle, LateRank, Missing, Products
 

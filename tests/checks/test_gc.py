@@ -8,7 +8,8 @@ from ills import ILL
 from perfdoctor.checks.gc import CHECK
 from samples import asked, healthy, ids, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CollectSite, Missing, Site
 
 _examined, _found = asked(CHECK)

@@ -7,7 +7,8 @@ from ill_runs.batch_size import mixed
 from perfdoctor.checks.batch_size import CHECK, examine
 from samples import LOADER_LINE, healthy, number, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity, location
+from perfdoctor.diagnosis.costs import location
+from perfdoctor.diagnosis.findings import Finding, Severity
 from perfdoctor.evidence.model import Evidence, Line, Missing, Site
 
 

@@ -18,7 +18,8 @@ from ills import ILL
 from perfdoctor.checks.network import CHECK, examine
 from samples import LAYERS, healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import (
     CodeLine,
     ConvolutionTiming,

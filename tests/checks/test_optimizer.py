@@ -23,7 +23,8 @@ from ill_runs.optimizer import (
 from perfdoctor.checks.optimizer import CHECK, examine
 from samples import HOT_LINES, healthy, ids, is_clear, number, on_gpu, only, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Finding, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CodeLine, Evidence, Missing
 from perfdoctor.report.wording import filled
 

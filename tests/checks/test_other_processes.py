@@ -6,7 +6,8 @@ from ills import ILL
 from perfdoctor.checks.other_processes import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Finding, OutcomeKind, Severity
+from perfdoctor.diagnosis.findings import Confidence, Finding, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import Evidence, Helper, Missing, Neighbour
 from perfdoctor.recording.base import Site
 from perfdoctor.report import wording

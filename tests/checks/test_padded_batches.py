@@ -9,7 +9,8 @@ from ill_runs.batch_size import padded
 from perfdoctor.checks.batch_size import CHECK, examine
 from samples import LOADER_LINE, ids, number, only, with_
 
-from perfdoctor.diagnosis.findings import Finding, Severity, location
+from perfdoctor.diagnosis.costs import location
+from perfdoctor.diagnosis.findings import Finding, Severity
 from perfdoctor.evidence.model import CodeLine, Evidence, Site, TrainerOption
 
 

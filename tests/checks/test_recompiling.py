@@ -9,7 +9,8 @@ from ill_runs.compile import BREAKS, FORWARD, SIZES, compiled, never_ran, recomp
 from perfdoctor.checks.compile import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
-from perfdoctor.diagnosis.findings import OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import CallSite, CompiledAgain, Evidence, Missing, Site
 
 

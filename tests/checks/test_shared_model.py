@@ -20,7 +20,8 @@ from perfdoctor.checks import workspaces
 from perfdoctor.checks.shared_model import CHECK
 from samples import asked, healthy, ids, is_clear, number, only, step, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import LockWaits, Missing, Parts, RequestTiming, ThreadTiming
 
 NOT_TIMED = Missing("no forward could be timed as a batch")

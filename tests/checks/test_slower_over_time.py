@@ -34,7 +34,8 @@ from ill_runs.growth import (
 from perfdoctor.checks.slower_over_time import CHECK
 from samples import asked, healthy, is_clear, number, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, Slowing, StepGrowth
 from perfdoctor.report import wording
 

@@ -6,7 +6,8 @@ from ills import ILL
 from perfdoctor.checks.vector_extensions import CHECK
 from samples import asked, healthy, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, OutcomeKind, Severity
+from perfdoctor.diagnosis.findings import Confidence, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import Missing, Op, Site, TrainerOption
 
 _examined, _found = asked(CHECK)

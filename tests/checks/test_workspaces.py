@@ -18,7 +18,8 @@ from ills import ILL
 from perfdoctor.checks.workspaces import CHECK
 from samples import HOT_LINES, asked, healthy, ids, is_clear, number, on_gpu, with_
 
-from perfdoctor.diagnosis.findings import Confidence, Location, OutcomeKind, Part, Severity
+from perfdoctor.diagnosis.findings import Confidence, Location, Part, Severity
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import Evidence, Missing, Site
 
 _examined, _found = asked(CHECK)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.config.rules import LimitValue, Rule, apply_limits
-from perfdoctor.diagnosis.findings import Check, clear
+from perfdoctor.diagnosis.outcomes import Check, clear
 from perfdoctor.errors import PerfdoctorError
 
 

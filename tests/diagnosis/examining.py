@@ -10,21 +10,10 @@ from samples import empty, step, with_
 
 from perfdoctor.config.settings import Config
 from perfdoctor.config.suppressions import MalformedComment, Suppression
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.diagnosis.examine import Rules, examine
-from perfdoctor.diagnosis.findings import (
-    Check,
-    Confidence,
-    Diagnosis,
-    Finding,
-    Fix,
-    Location,
-    Measurement,
-    Outcome,
-    Part,
-    Savings,
-    Severity,
-    found,
-)
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Measurement, Part, Savings, Severity
+from perfdoctor.diagnosis.outcomes import Check, Outcome, found
 from perfdoctor.evidence.model import Evidence, Parts, RunEvidence
 
 PARTS = Parts(input_wait=10.0, forward=5.0, backward=8.0, optimizer=2.0, gc=5.0)

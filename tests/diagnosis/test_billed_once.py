@@ -12,8 +12,10 @@ from ills import ILL
 from samples import LOADER, healthy, on_gpu, step, with_
 
 from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.diagnosis.examine import Rules, examine
-from perfdoctor.diagnosis.findings import Diagnosis, OutcomeKind, Part
+from perfdoctor.diagnosis.findings import Part
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.evidence.causes import compute, input_wait, lack_of_cpu, loader_waits
 from perfdoctor.evidence.model import (

@@ -9,10 +9,7 @@ import pytest
 from examining import STEP, examined, finding_of, finds
 
 from perfdoctor.diagnosis import calibration
-from perfdoctor.diagnosis.findings import (
-    Finding,
-    Part,
-)
+from perfdoctor.diagnosis.findings import Finding, Part
 
 
 def test_findings_are_ranked_by_the_middle_of_what_they_save() -> None:

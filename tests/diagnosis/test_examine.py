@@ -9,19 +9,9 @@ from examining import PARTS, RANK, STEP, check_that, examined, finding_of, finds
 from perfdoctor.config.rules import Rule
 from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import Suppression
-from perfdoctor.diagnosis.findings import (
-    Check,
-    Diagnosis,
-    Finding,
-    Measurement,
-    Outcome,
-    OutcomeKind,
-    Severity,
-    cannot_tell,
-    clear,
-    found,
-    not_applicable,
-)
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Finding, Measurement, Severity
+from perfdoctor.diagnosis.outcomes import Check, Outcome, OutcomeKind, cannot_tell, clear, found, not_applicable
 from perfdoctor.evidence.model import Communication, Evidence, Missing, RankTimes
 
 SEEN = Measurement("seen_ms", 1.0, "ms")

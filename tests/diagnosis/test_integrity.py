@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from samples import healthy, with_
 
-from perfdoctor.diagnosis.findings import CheckResult, Outcome, OutcomeKind, Severity
+from perfdoctor.diagnosis.diagnoses import CheckResult
+from perfdoctor.diagnosis.findings import Severity
 from perfdoctor.diagnosis.integrity import notes
+from perfdoctor.diagnosis.outcomes import Outcome, OutcomeKind
 from perfdoctor.evidence.model import Missing, OwnCost, RunEvidence
 from perfdoctor.report import wording
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sections import SECTIONS, missing_sections
 
-from perfdoctor.diagnosis.findings import OutcomeKind
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit

@@ -9,7 +9,8 @@ import pytest
 from perfdoctor.config.rules import Rule
 from perfdoctor.config.settings import Config, Selection
 from perfdoctor.config.suppressions import MalformedComment, Suppression, inline_suppression, match
-from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity, SuppressedFinding
+from perfdoctor.diagnosis.diagnoses import SuppressedFinding
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity
 from perfdoctor.diagnosis.suppress import Sifted, sift, suppression_notes
 
 TODAY = date(2030, 6, 15)

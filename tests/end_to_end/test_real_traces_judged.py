@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import traces as known
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis, Finding
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Finding
 from perfdoctor.evidence.model import Idle, Missing
 from perfdoctor.trials.judge import judge_recorded
 

@@ -11,7 +11,7 @@ from nodes_by_hand import RANK_PID, STEP_US, write_node, write_rank
 from recordings import START_NS
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.build import build_job
 from perfdoctor.evidence.model import Host, Missing, RunEvidence, ranks_in_words
 from perfdoctor.exits import Exit

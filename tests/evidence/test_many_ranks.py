@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import Communication, Missing
 from perfdoctor.recording.digesting import write_digest
 from perfdoctor.recording.directory import RunDirectory

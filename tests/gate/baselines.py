@@ -10,7 +10,8 @@ from diagnosis_samples import found_by
 
 from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding, Fix, Location, Savings, Severity
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Savings, Severity
 from perfdoctor.evidence.model import Missing
 from perfdoctor.gate.baseline import Baseline, make
 from perfdoctor.gate.metrics import Metrics

@@ -17,7 +17,8 @@ from verdicts import regressions
 
 from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Confidence, Diagnosis, Finding
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Confidence, Finding
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence, Missing
 from perfdoctor.gate import comparison

@@ -27,7 +27,7 @@ from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.config.gate import GateSettings
 from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.exits import Exit
 from perfdoctor.gate.failure import JobFailedError

@@ -17,7 +17,7 @@ from verdicts import regressions
 from perfdoctor.commands.baseline import read_arm
 from perfdoctor.config.rules import Budget
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Evidence
 from perfdoctor.gate.baseline import Baseline, make, render

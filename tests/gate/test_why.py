@@ -9,7 +9,7 @@ import samples
 from baselines import finding
 from diagnosis_samples import found_by
 
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import CallSite, Missing, Parts, Site
 from perfdoctor.gate.model import Assume, Judgement, Verdict
 from perfdoctor.gate.why import explain

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import OutcomeKind
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.recording.reader import read

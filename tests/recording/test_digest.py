@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from perfdoctor.cli import app
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.recording.digest import Digest
 from perfdoctor.recording.digesting import world_size, write_digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import OutcomeKind
+from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import Missing
 from perfdoctor.recording.directory import RunDirectory
 from perfdoctor.trials.judge import judge

@@ -11,7 +11,7 @@ from typing import Any
 import recordings as r
 from diagnosis_samples import tried
 
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import Communication, Parts, RankTimes
 from perfdoctor.injected._perfdoctor_probe.records import LAYER_RANGE
 from perfdoctor.recording.directory import RunDirectory

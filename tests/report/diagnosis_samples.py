@@ -6,28 +6,10 @@ from dataclasses import replace
 
 from samples import HOST, JOB, empty, step, with_
 
-from perfdoctor.diagnosis.findings import (
-    CheckResult,
-    Combined,
-    Confidence,
-    Diagnosis,
-    Finding,
-    Fix,
-    IntegrityNote,
-    Location,
-    Measurement,
-    Outcome,
-    OutcomeKind,
-    Part,
-    Savings,
-    Severity,
-    SuppressedFinding,
-    cannot_tell,
-    clear,
-    found,
-    not_applicable,
-)
+from perfdoctor.diagnosis.diagnoses import CheckResult, Combined, Diagnosis, IntegrityNote, SuppressedFinding
+from perfdoctor.diagnosis.findings import Confidence, Finding, Fix, Location, Measurement, Part, Savings, Severity
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Trials, Verdict
+from perfdoctor.diagnosis.outcomes import Outcome, OutcomeKind, cannot_tell, clear, found, not_applicable
 from perfdoctor.evidence.model import (
     DeviceParts,
     DeviceTimeline,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from diagnosis_samples import EXPLICIT_GC, WORKERS, no_step, two_findings, with_findings
 
-from perfdoctor.diagnosis.findings import Diagnosis, Finding, Location, Part
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Finding, Location, Part
 from perfdoctor.evidence.model import Neighbour, OpProfile, Site
 from perfdoctor.recording.kept_trace import KeptTrace, TracedLayer, TracedPart, TracedStep
 from perfdoctor.recording.lines import CallSite

@@ -9,7 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfdoctor.diagnosis.findings import Diagnosis, Fix, Severity, not_applicable
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Fix, Severity
+from perfdoctor.diagnosis.outcomes import not_applicable
 from perfdoctor.report.console import MOST_LINES, render_console
 
 WIDTHS = (40, 80, 120, 200)

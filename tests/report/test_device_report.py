@@ -8,7 +8,7 @@ from dataclasses import replace
 import diagnosis_samples as samples
 import pytest
 
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import DeviceWork, Line, Missing, OpProfile, Site
 from perfdoctor.report.content import prepare
 from perfdoctor.report.jsonreport import render_json

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from sections import SECTIONS, missing_sections
 
-from perfdoctor.diagnosis.findings import Check, cannot_tell
+from perfdoctor.diagnosis.outcomes import Check, cannot_tell
 from perfdoctor.diagnosis.thresholds import Threshold, thresholds
 from perfdoctor.report.explain import explain_markdown, explain_text, parse
 

@@ -18,7 +18,9 @@ from gate_samples import FAILED, RESULTS
 from public_schemas import SARIF, require_valid
 
 from perfdoctor.commands.outputs import SUMMARY_BYTES, Output, Pages, write
-from perfdoctor.diagnosis.findings import Location, SuppressedFinding, cannot_tell
+from perfdoctor.diagnosis.diagnoses import SuppressedFinding
+from perfdoctor.diagnosis.findings import Location
+from perfdoctor.diagnosis.outcomes import cannot_tell
 from perfdoctor.gate.model import Verdict
 from perfdoctor.report.gate_sheet import gate_sheet
 from perfdoctor.report.junit import render_junit

@@ -16,7 +16,8 @@ from page_reading import Page, text_of, words
 
 from perfdoctor.commands import check
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Finding, Location, Measurement
+from perfdoctor.diagnosis.diagnoses import CheckResult, Diagnosis
+from perfdoctor.diagnosis.findings import Finding, Location, Measurement
 from perfdoctor.evidence.model import Job
 from perfdoctor.gate.model import GateResult
 from perfdoctor.recording.directory import RunDirectory

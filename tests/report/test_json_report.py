@@ -13,7 +13,9 @@ import jsonschema
 import pytest
 from samples import ANATOMY
 
-from perfdoctor.diagnosis.findings import CheckResult, Diagnosis, Measurement, Part, clear
+from perfdoctor.diagnosis.diagnoses import CheckResult, Diagnosis
+from perfdoctor.diagnosis.findings import Measurement, Part
+from perfdoctor.diagnosis.outcomes import clear
 from perfdoctor.evidence.model import Line, Missing, Site
 from perfdoctor.report.jsonreport import SCHEMA, load_schema, render_json
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import diagnosis_samples as samples
 import pytest
 
-from perfdoctor.diagnosis.findings import Diagnosis, Fix
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Fix
 from perfdoctor.report import markdown
 from perfdoctor.report.markdown import render_markdown
 

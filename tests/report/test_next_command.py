@@ -10,7 +10,7 @@ from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
 
 from perfdoctor.commands.check import next_command
 from perfdoctor.commands.typed_job import TypedJob
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.evidence.model import JobEnd, JobNode
 from perfdoctor.recording.directory import RunDirectory
 

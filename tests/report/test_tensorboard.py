@@ -11,7 +11,7 @@ import pytest
 
 from perfdoctor.commands import outputs
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.model import Parts
 from perfdoctor.evidence.series import StepSeries, series

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from diagnosis_samples import EVIDENCE, STEP, healthy, no_step, two_findings, with_findings
 
-from perfdoctor.diagnosis.findings import Combined, Diagnosis, Severity
+from perfdoctor.diagnosis.diagnoses import Combined, Diagnosis
+from perfdoctor.diagnosis.findings import Severity
 from perfdoctor.evidence.model import CodeLine, Line, Parts, Site
 from perfdoctor.report.console import render_console
 from perfdoctor.report.content import prepare

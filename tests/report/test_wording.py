@@ -5,7 +5,8 @@ from dataclasses import replace
 import diagnosis_samples as samples
 import pytest
 
-from perfdoctor.diagnosis.findings import Combined, Diagnosis, Measurement, Savings, Unit
+from perfdoctor.diagnosis.diagnoses import Combined, Diagnosis
+from perfdoctor.diagnosis.findings import Measurement, Savings, Unit
 from perfdoctor.evidence.model import Missing, Parts
 from perfdoctor.report import anatomy, wording
 from perfdoctor.report.verdict import verdict

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from written_traces import as_the_profiler_writes, new_schema, old_schema
 
 from perfdoctor.config.settings import Config
+from perfdoctor.diagnosis.diagnoses import Diagnosis
 from perfdoctor.diagnosis.examine import Rules, examine
-from perfdoctor.diagnosis.findings import Check, Diagnosis, OutcomeKind
+from perfdoctor.diagnosis.outcomes import Check, OutcomeKind
 from perfdoctor.diagnosis.registry import discover
 from perfdoctor.errors import PerfdoctorError
 from perfdoctor.evidence.traced.build import build

@@ -18,7 +18,8 @@ from samples import healthy as healthy_evidence
 from samples import with_
 
 from perfdoctor.config.settings import Config
-from perfdoctor.diagnosis.findings import Diagnosis, Finding
+from perfdoctor.diagnosis.diagnoses import Diagnosis
+from perfdoctor.diagnosis.findings import Finding
 from perfdoctor.diagnosis.measured import Trial, Trials, Verdict
 from perfdoctor.evidence.model import Checkpoints, Missing, Parts
 from perfdoctor.recording.directory import RunDirectory

@@ -9,7 +9,8 @@ from diagnosis_samples import found_by
 from predicted import finding
 from samples import healthy
 
-from perfdoctor.diagnosis.findings import Alternative, Combined, Diagnosis, Finding
+from perfdoctor.diagnosis.diagnoses import Combined, Diagnosis
+from perfdoctor.diagnosis.findings import Alternative, Finding
 from perfdoctor.diagnosis.measured import Gain, Range, Trial, Verdict
 from perfdoctor.evidence.model import Missing
 from perfdoctor.trials.plan import factors, opportunity, plan, predicted_together, together

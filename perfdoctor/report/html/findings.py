@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...diagnosis.findings import Diagnosis
+from ...diagnosis.diagnoses import Diagnosis
 from ...evidence.model import Missing
 from .. import wording
 from ..content import Content, FindingText

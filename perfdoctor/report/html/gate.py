@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...diagnosis.findings import Diagnosis
+from ...diagnosis.diagnoses import Diagnosis
 from ...gate.model import GateResult
 from ..content import Content, FindingText, prepare
 from ..gate_words import prepare_gate

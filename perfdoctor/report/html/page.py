@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from ...diagnosis.findings import Diagnosis
+from ...diagnosis.diagnoses import Diagnosis
 from ...version import VERSION
 from .. import wording
 from ..content import prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ....diagnosis.findings import Diagnosis
+from ....diagnosis.diagnoses import Diagnosis
 from ....evidence.model import Missing
 from ....evidence.steady import measure, select, untouched
 from ....evidence.windows import trace as kept_trace
