@@ -13,7 +13,7 @@ from perfdoctor.api.findings import (
     milliseconds,
     savings,
 )
-from perfdoctor.api.quantities import GrowingContainer, Step, StepGrowth
+from perfdoctor.api.quantities import GrowingContainer, LongerRounds, Step, StepGrowth
 
 from .growth import Limits, goes_on
 from .kept import container_measured
@@ -23,8 +23,8 @@ _SURELY = 0.5
 
 
 def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | None:
-    """An opportunity: rounds are too few for a trend that is certain. What is told to be saved is that of the rounds
-    seen; those to come take longer, evenly if no more than one loop goes through what is kept."""
+    """An opportunity: rounds are too few for a trend that is certain. At least a part of what the rounds seen took
+    longer is saved; those to come take longer, evenly if no more than one loop goes through what is kept."""
     rounds = growth.rounds
     if rounds is None:
         return None
@@ -35,6 +35,7 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
     is_planned = goes_on(seen, growth.planned_steps)
     ahead = growth.planned_steps / seen if is_planned else 1.0
     planned_ms = rounds.early_ms + ahead * (rounds.late_ms - rounds.early_ms)
+    most = max((rounds.late_ms - rounds.early_ms) / rounds.every, _in_the_end(step, rounds, planned_ms))
     return Finding(
         id="PD15.longer-rounds",
         severity=Severity.NOTE,
@@ -67,11 +68,21 @@ def longer_rounds(step: Step, growth: StepGrowth, limits: Limits) -> Finding | N
         savings=savings(
             step,
             low,
-            max(low, (rounds.late_ms - rounds.early_ms) / rounds.every),
-            "at least half of what the rounds seen took longer than the first of them; at most what the last ones did",
+            max(low, most),
+            "at least half of what the rounds seen took longer than the first of them; at most what the last ones did, "
+            "or those of all planned steps",
             part=Part.EPOCH,
         ),
     )
+
+
+def _in_the_end(step: Step, rounds: LongerRounds, planned_ms: float) -> float:
+    """Of this step, the share that the mean step of the whole loop would be spared, if the last round takes
+    `planned_ms` and those before it evenly less."""
+    mean_ms = (planned_ms - rounds.early_ms) / 2 / rounds.every
+    whole_ms = Part.EPOCH.whole_ms(step)
+    rest_ms = max(0.0, whole_ms - rounds.longer_ms / rounds.every)
+    return whole_ms * mean_ms / (rest_ms + mean_ms)
 
 
 def _emptied(kept: GrowingContainer) -> Fix:

@@ -36,7 +36,7 @@ from samples import asked, healthy, is_clear, number, with_
 
 from perfdoctor.diagnosis.findings import Confidence, Part, Severity
 from perfdoctor.diagnosis.outcomes import OutcomeKind
-from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, Slowing, StepGrowth
+from perfdoctor.evidence.model import GrowingLine, Missing, Parts, Site, Slowing, Step, StepGrowth
 from perfdoctor.report import wording
 
 _examined, _found = asked(CHECK)
@@ -368,6 +368,12 @@ def test_evaluations_to_come_take_longer_as_far_as_the_steps_are_planned() -> No
     finding = _found(longer_rounds(720))
     assert number(finding, "planned_ms") == pytest.approx(20 + 3 * 180) and "{planned_ms}" in finding.reasoning
     assert "{planned_ms}" not in _found(longer_rounds()).reasoning
+    # 9 ms of a step then, beside what all else takes now.
+    step = longer_rounds().step
+    assert isinstance(step, Step)
+    whole_ms = step.step_ms + step.irregular_ms
+    spared = 9.0 / (whole_ms - 100 / 30 + 9.0)
+    assert finding.savings.high_ms == pytest.approx(whole_ms * spared)
 
 
 def test_evaluations_that_take_little_longer_are_none() -> None:

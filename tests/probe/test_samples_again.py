@@ -15,7 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    TensorDataset,
+)
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import samples
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_again
@@ -182,6 +191,11 @@ def test_data_sets_with_equal_samples_are_known_by_them_where_a_loader_goes_thro
     assert held(numbers(0)) == held(numbers(0), shuffle=True) != held(numbers(40))
     parts = DistributedSampler(numbers(0), num_replicas=2, rank=0)
     assert held(numbers(0), sampler=parts) == held(Made(mirrored(random.random))) == ""
+    batches = BatchSampler(SequentialSampler(numbers(0)), 4, drop_last=False)
+    whole = {"batch_size": 1, "batch_sampler": batches}
+    assert held(numbers(0), **whole) == held(numbers(0))
+    accelerates = BatchSamplerShard(batches, num_processes=2, process_index=0)
+    assert held(numbers(0), **{**whole, "batch_sampler": accelerates}) == "", "a part, though its loader has a sampler"
 
 
 def test_they_are_known_in_another_process_too() -> None:

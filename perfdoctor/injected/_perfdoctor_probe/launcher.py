@@ -154,7 +154,7 @@ class Launcher:
             probe.turns = Turns(self.control, probe.windows, probe.collector)
         elif do == "timings":
             probe.start_trials(step)
-            probe.time_finally(True)
+            probe.ending.time_finally(True)
             self.control.send({"k": "timed", "step": step})
         elif do == "block":
             probe.start_trials(step)

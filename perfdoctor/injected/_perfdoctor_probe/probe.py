@@ -2,18 +2,15 @@
 
 import atexit
 import functools
-import gc
 import os
 import sys
 import time
 import weakref
 from _thread import get_ident
 
-import torch
-
-from . import affinity, channel, control, distant, failures, procfs, records, script, settings, sites
-from .compiler import looked_at
+from . import affinity, channel, control, distant, procfs, records, script, settings, sites
 from .decisions import decisions
+from .ending import Ending
 from .guard import Guard
 from .held_back import HeldBack
 from .hooks import collector, concurrency, loading, patches, profilers
@@ -36,7 +33,7 @@ from .loop import Loop
 from .recorder import columns
 from .rows import milliseconds
 from .stop import StopJob, engine
-from .timeline import CHECKPOINT, GC, INPUT, LOGGING, Timeline, unit_ns
+from .timeline import GC, INPUT, Timeline, unit_ns
 from .tracker import Tracker
 from .windows import schedule
 from .windows.cycles import Cycles
@@ -108,15 +105,11 @@ class Probe:
         self.take_census = guarded("growth", self._take_census)
         self.time_threads = guarded("thread microbenchmark", self.windows.time_threads)
         self.time_requests = guarded("request microbenchmark", self._time_requests)
-        self.note_plan = guarded("planned", self._note_plan)
-        self.time_finally = guarded("final microbenchmark", self._time_finally)
-        self.ask_again = guarded("samples", self._ask_again)
+        self.ending = Ending(self, guarded)
         self.trials = None
         """The remedies' side, from when the first one is asked for."""
         self.retired = False
         """Whether our hooks are gone, and only remedies are left."""
-        self.over = False
-        """Whether the process is ending: what hooks meet from here on may be half taken down."""
         self.remedies = [name for name in os.environ.get("PERFDOCTOR_APPLY", "").split(",") if name]
         self.start_trials = guarded("trials", self._start_trials)
         self.try_remedies = guarded("trials", self._try_remedies)
@@ -132,7 +125,7 @@ class Probe:
         self.next_tick_ns = 0
         self.next_flush_ns = 0
         self.stop_at = int(os.environ.get(records.LEAVE_AT, -1))
-        self.own_ns = self.final_ns = 0
+        self.own_ns = 0
         self.autocast = ""
         self.onednn = self.cudnn = None
         self.optimizer = None
@@ -165,18 +158,19 @@ class Probe:
             self.windows,
             self.modes,
             self,
+            self.ending,
+            self.anomaly,
+            self.jobs_profiler,
+            self.compilations,
+            self.evaluation,
+            self.held_out,
+            self.device_clock,
+            self.communication,
+            self.sampling,
         ):
             part.reset()
         self.growth = None
         self.tracker.known = ""
-        self.anomaly.reset()
-        self.jobs_profiler.reset()
-        self.compilations.reset()
-        self.evaluation.reset()
-        self.held_out.reset()
-        self.device_clock.reset()
-        self.communication.reset()
-        self.sampling.reset()
         if self.remedies:
             self.recorder.disable()
             return
@@ -185,7 +179,7 @@ class Probe:
     def note_fault(self, hook: str, error: Exception) -> None:
         """A hook was switched off."""
         self.loop.quick = 0
-        if self.over or sys.is_finalizing():
+        if self.ending.is_exit or sys.is_finalizing():
             return
         self.recorder.record("fault", hook=hook, error=f"{type(error).__name__}: {error}"[:300])
         self.recorder.flush()  # whatever else is broken
@@ -210,11 +204,11 @@ class Probe:
         stopping = self.stop_at >= 0
         due = stopping and line.step >= self.stop_at
         if due and (not self.launcher.agrees or self.launcher.may_leave(line.step)):
-            self.leave(discarded=True)
+            self.ending.leave(discarded=True)
             self.launcher.part(line.step)
             above = engine()
             if above:
-                self.record_exit()
+                self.ending.record_exit()
                 self.launcher.hold(above)
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
@@ -483,61 +477,6 @@ class Probe:
         if window is not None and window.name in ("ops", "counters"):
             self.windows.abandon(self.loop.timeline.step, "the job runs a profiler of its own", again=False)
 
-    def _time_finally(self, discarded: bool) -> None:
-        # Modules of the job that are called now are in no step.
-        loop = self.loop
-        inside, loop.inside_forward = loop.inside_forward, True
-        began = time.perf_counter_ns()
-        try:
-            self.windows.time_finally(discarded)
-            if discarded:
-                self.ask_again()
-            # Of a job that is stopped one that is on hears of it: ending it may take longer than the job is given. One
-            # that is off may be about to start, and would meet ours: at the exit it has ended.
-            if self.over or (discarded and torch.autograd._profiler_enabled()):
-                self.jobs_profiler.time_finally()
-        finally:
-            loop.inside_forward = inside
-            self.final_ns += time.perf_counter_ns() - began
-
-    def _ask_again(self) -> None:
-        """The module is loaded when needed."""
-        from .microbenchmarks.samples import asked_again
-
-        for record in asked_again(self.loading):
-            self.recorder.record("samples", **record)
-        self.recorder.flush()
-
-    def leave(self, discarded: bool) -> None:
-        """Write what is left: before we stop the job, which is `discarded` then, or at its own end."""
-        self.windows.abandon(self.loop.timeline.step, "the job ended first", again=False)
-        if self.trials is not None and not self.remedies:
-            self.trials.abandon()
-        if discarded:
-            self.note_plan()
-        self.write_sample()
-        self.sampling.end()
-        # Takes 10 ms per 100,000 objects, so only here, after the last step.
-        self.recorder.record("end", tracked_objects=len(gc.get_objects()), compiled=looked_at())
-        self.write_rows()
-        self.time_finally(discarded)
-
-    def _note_plan(self) -> None:
-        """How long the job would have been that we are about to end, from inside its loop."""
-        from .windows.planned import planned
-
-        step = self.loop.timeline.step
-        plan = planned(self.sites, step, self.loading)
-        if plan is not None:
-            self.recorder.record("planned", step=step, **plan)
-
-    def record_exit(self) -> None:
-        """The last record: when, and what came after the last step."""
-        spent = self.loop.timeline.spent
-        after = {"checkpoint_us": spent[CHECKPOINT] // 1000, "logging_us": spent[LOGGING] // 1000}
-        self.recorder.record("exit", t=time.perf_counter_ns(), **after, own_us=self.final_ns // 1000)
-        self.recorder.flush()
-
 
 def install(recorder, after_fork: list, start_ns: int) -> None:
     """Called once, right after the job's own `import torch`."""
@@ -548,22 +487,7 @@ def install(recorder, after_fork: list, start_ns: int) -> None:
     patches.install(probe)
     recorder.record("torch", **settings.imported())
     recorder.flush()  # a job that hangs from here on has imported torch
-    atexit.register(_at_exit, probe)
+    atexit.register(probe.ending.at_exit)
     after_fork.append(probe.after_fork)
     os.register_at_fork(before=probe.guarded("fork", probe.before_fork))
     probe.start_ns = start_ns + time.perf_counter_ns() - began
-
-
-def _at_exit(probe: Probe) -> None:
-    """The ordinary way out. Nothing depends on it: a killed job has lost half a second of rows at most."""
-    probe.over = True
-    try:
-        # The interpreter keeps what nobody caught, whether or not it is interactive.
-        error = getattr(sys, "last_value", None)
-        if error is not None and not isinstance(error, StopJob):
-            probe.recorder.record("failure", error=failures.told(error))
-        if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
-            probe.leave(discarded=False)
-            probe.record_exit()
-    except Exception:
-        pass

@@ -7,7 +7,7 @@ import io
 import time
 import warnings
 
-from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from ..hooks.held_out import tensors
 from ..rows import rounded
@@ -63,7 +63,9 @@ def _asked(made_with, until_ns: int) -> dict:
     numbers = [number for number, *_ in first]
     # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
     same = numbers == [number for number, *_ in again] and before == _states(generators)
-    whole = type(made_with.sampler) in (RandomSampler, SequentialSampler)
+    # A loader that is given a batch sampler (Accelerate's, which takes a rank's part) has a sampler that nobody asks.
+    batches = made_with.batch_sampler
+    whole = type(batches) is BatchSampler and type(batches.sampler) in (RandomSampler, SequentialSampler)
     return {
         "same": same,
         "bytes": max(size for _, size, *_ in first),
