@@ -30,6 +30,16 @@ def test_others_are_not(other: torch.Tensor) -> None:
     assert not are_there(other, rows(SEEN))
 
 
+def test_images_are_known_by_values_from_all_over_them() -> None:
+    """Each has a bright window somewhere, and the rest of it is dark, its last corner too."""
+    generator = torch.Generator().manual_seed(1)
+    images = torch.zeros(64, 3, 32, 32)
+    for image, (x, y) in zip(images, torch.randint(0, 24, (64, 2), generator=generator).tolist(), strict=True):
+        image[1, y : y + 7, x : x + 7] = 1.0
+    assert are_there(torch.cat([images, images[:16]]), rows(images))
+    assert not are_there(torch.cat([images.flip(0), images[:16]]), rows(images))
+
+
 @pytest.mark.parametrize("before", [torch.zeros(64, 6), SEEN[:5], torch.tensor(1.0)], ids=["padding", "few", "number"])
 def test_of_values_that_are_all_the_same_and_of_few_rows_nothing_is_known(before: torch.Tensor) -> None:
     assert not are_there(torch.cat([torch.zeros(64, 6), SEEN]), rows(before))

@@ -66,7 +66,7 @@ class _Trend:
         """Of a tensor that has grown: values that a larger one must have too."""
         self.spread: list = []
         """The same of one that is sorted."""
-        self.rows: "tuple[int, dict[int, float]]" = 0, {}
+        self.rows: "tuple[int, dict[int, tuple]]" = 0, {}
         """Rows of it that a larger one must have in the same places."""
 
     @property

@@ -15,8 +15,10 @@ _NUMBERS = "biuf"
 """Kinds of an array's numbers; comparing others may run the job's code."""
 _READ = 8
 """Values at either end, and rows: of a tensor on a device they are copied from there."""
+_OF_ROW = 32
+"""Values of such a row, from all over it: of images most may be the same in all of them."""
 _DIFFERENT = 3
-"""Values among these rows, at least."""
+"""Among these rows, at least."""
 
 
 def size(one) -> int:
@@ -44,25 +46,26 @@ def is_carried(before: "tuple[list, list]", now: "tuple[list, list]") -> bool:
     return any(one == other and len(set(one)) > 1 for one, other in zip(before, now))
 
 
-def rows(one) -> "tuple[int, dict[int, float]]":
-    """How many it has, and the last value of some, from all over it; of fewer than are looked at, none."""
+def rows(one) -> "tuple[int, dict[int, tuple]]":
+    """How many it has, and values of some, from all over it; of fewer than are looked at, none."""
     count = len(one) if one.ndim else 0
     places = range(0, count, count // _READ) if count >= _READ else ()
-    return count, {at: _last(one, at) for at in places}
+    return count, {at: _some(one, at) for at in places}
 
 
-def are_there(one, before: "tuple[int, dict[int, float]]") -> bool:
-    """Whether rows of what was smaller are in it, as far from its start or from its end; values that are all the same
+def are_there(one, before: "tuple[int, dict[int, tuple]]") -> bool:
+    """Whether rows of what was smaller are in it, as far from its start or from its end; rows that are all the same
     say nothing."""
     count, values = before
     if len(set(values.values())) < _DIFFERENT or not one.ndim or len(one) < count:
         return False
-    return any(all(_last(one, at + first) == value for at, value in values.items()) for first in {0, len(one) - count})
+    return any(all(_some(one, at + first) == some for at, some in values.items()) for first in {0, len(one) - count})
 
 
-def _last(one, at: int) -> float:
-    row = (one.detach() if type(one) in _PLAIN else one)[at]
-    return row[(-1,) * row.ndim].item()
+def _some(one, at: int) -> tuple:
+    """Values of a row, an odd number apart, so that they do not lie in one column of an image."""
+    row = (one.detach() if type(one) in _PLAIN else one)[at].reshape(-1)
+    return tuple(row[:: max(1, len(row) // _OF_ROW) | 1].tolist())
 
 
 def spread(one) -> list:
