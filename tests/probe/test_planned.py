@@ -159,6 +159,28 @@ def test_a_function_that_asks_for_all_its_variables_is_left_alone() -> None:
     assert variables(types.SimpleNamespace(f_code=loop.__code__, f_globals={}, f_locals={"told": 1}), {"told"}) == {}
 
 
+def test_several_steps_in_each_round_are_believed_after_many_rounds() -> None:
+    """Of few rounds, steps that other loops took before make a multiple by chance."""
+    before, found = 8, {}
+
+    def loop(told: Told) -> None:
+        told.rounds = before
+        for number in range(100):
+            told.rounds += 1
+            found[number + 1] = planned(Sites(), told.rounds)
+            told.plans.append(found[number + 1])
+
+    def twice(told: Told) -> None:
+        for number in range(100):
+            found[number + 1] = planned(Sites(), 2 * (number + 1))
+            told.plans.append(found[number + 1])
+
+    alone(loop)
+    assert not any(plan for done, plan in found.items() if done <= 4), "five in each after 2, three after 4"
+    alone(twice)
+    assert found[39] is None and found[40] is not None and found[40]["steps"] == 200
+
+
 @pytest.mark.parametrize("each", [1, 2])
 def test_loaders_have_a_length_and_a_place_in_it(each: int) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(80, 1)), batch_size=4)

@@ -36,6 +36,9 @@ _OPERATORS = {
 _SLACK = (2, 0.02)
 """Steps, and share of them, that may be missing from or added to what the loops went round: the first few have no known
 end, and an epoch's last gradients may be of fewer batches. With more, other loops took steps before."""
+_SURELY = 40
+"""Times that the loops went round, from which on several steps in each are believed: of fewer, steps that other loops
+took before make a multiple by chance. 46 of a replay's warm-up and 12 made five in each."""
 
 
 def planned(sites, step: int, loading=None) -> "dict | None":
@@ -105,7 +108,7 @@ def _by_loops(loops: list, step: int, loading) -> "dict | None":
     if rounds < 2 or not step:
         return None
     each = round(step / done) if step >= done else 1 / round(done / step)
-    if abs(step - each * done) > max(_SLACK[0], _SLACK[1] * step):
+    if abs(step - each * done) > max(_SLACK[0], _SLACK[1] * step) or (each > 1 and done < _SURELY):
         return None
     in_epoch = round(epoch * each) if epoch < rounds else 0
     return {"steps": step + round((rounds - done) * each), "epoch": in_epoch, "by": "loops"}
