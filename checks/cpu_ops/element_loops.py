@@ -101,9 +101,11 @@ class _Loop:
 
     @property
     def place(self) -> Site:
-        """Its head, where that is known: it is the loop that has to go."""
+        """The head of the loop that has to go, where that is known: the one around it, where only that can."""
         found = self.main.loop
-        return self.body if found is None else replace(self.body, line=found.line, via="")
+        if found is None:
+            return self.body
+        return replace(self.body, line=found.across_line if found.across else found.line, via="")
 
 
 def _is_sequential(line: Line) -> bool:
@@ -160,7 +162,7 @@ def _grouped(lines: list[Line]) -> list[_Loop]:
 def _run_together(one: Line, other: Line) -> bool:
     """Whether two lines belong to one loop, a function it calls or, in the same file, a loop inside the other."""
     here = one.site.file == other.site.file
-    if here and one.loop is not None and other.loop is not None and _head(one.loop) == _head(other.loop):
+    if here and one.loop is not None and other.loop is not None and _heads(one.loop) & _heads(other.loop):
         return True  # however often they seem to run: that is estimated
     fewer, more = sorted((one.runs_per_step, other.runs_per_step))
     times = round(more / fewer)
@@ -168,8 +170,9 @@ def _run_together(one: Line, other: Line) -> bool:
     return (times == 1 or here) and abs(more - times * fewer) <= slack * fewer
 
 
-def _head(loop: Loop) -> tuple[int, str]:
-    return loop.line, loop.header
+def _heads(loop: Loop) -> set[tuple[int, str]]:
+    """Of the loop, and of one around it whose iterations do not need one another."""
+    return {(loop.line, loop.header), *([(loop.across_line, loop.across)] if loop.across else [])}
 
 
 def _finding(step: Step, loop: _Loop, limits: Limits) -> Finding | None:

@@ -191,6 +191,7 @@ def test_a_loop_around_one_that_needs_its_state_is_computed_at_once() -> None:
     assert finding.id == "PD10.element-loop" and "`{across}` (line {across_line})" in finding.fix.text
     told = {measured.name: measured.value for measured in finding.evidence}
     assert (told["across"], told["across_line"], told["carries"]) == ("for agent in range(48)", "47", "carry")
+    assert finding.location is not None and finding.location.line == 47, "the loop that has to go"
     # Two agents halve the loop.
     assert finding.savings.low_ms == pytest.approx(0.5 * (4.8 + 0.85 * 8.4))
 
