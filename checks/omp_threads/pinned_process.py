@@ -61,6 +61,14 @@ def _fix(case: Case) -> Fix:
             language="bash",
             risk=_RISK,
         )
+    if case.ranks > 1:
+        return Fix(
+            text="Give each rank CPUs of its own, by its `LOCAL_RANK`, or leave all of them to all ranks: nobody keeps "
+            "them to a CPU but the job.",
+            code='mine, ranks = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])\n'
+            "os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[mine::ranks]))",
+            risk=_RISK,
+        )
     return Fix(
         text="Pin the helper in its own thread or process, and leave the training thread its CPUs.",
         code="def work():\n    os.sched_setaffinity(0, [core])  # of the thread that runs this\n    ...\n\n"

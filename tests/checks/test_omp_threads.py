@@ -289,6 +289,12 @@ def test_a_training_thread_that_keeps_off_idle_cpus_is_told_at_the_line_that_cho
     assert 0 < finding.savings.low_ms < finding.savings.high_ms <= 11.0
 
 
+def test_ranks_that_keep_to_one_cpu_are_told_to_take_their_own() -> None:
+    alone, several = (only(_examined(with_(pinned_process(), job__local_ranks=ranks))).fix for ranks in (1, 2))
+    assert "LOCAL_RANK" in several.code and "by its `LOCAL_RANK`" in several.text
+    assert "LOCAL_RANK" not in alone.code
+
+
 def test_threads_that_share_one_cpu_because_a_variable_binds_them_are_told_with_it() -> None:
     crowded = timed_threads(2, {1: 2.0, 2: 10.0}, cpus=2)
     evidence = with_(
