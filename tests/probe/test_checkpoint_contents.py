@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import lightning
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -20,6 +24,15 @@ class Policy(nn.Module):
 
 
 BUFFER = Policy.__init__.__code__.co_firstlineno + 3
+
+
+class Grain(lightning.LightningModule):
+    def __init__(self, plates: Any) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+SAVES = Grain.__init__.__code__.co_firstlineno + 2
 
 
 class Recorder(list[dict[str, Any]]):
@@ -86,3 +99,33 @@ def test_of_two_at_once_nothing_is_told_and_the_next_one_is_looked_at() -> None:
 def test_what_numpy_writes_into_a_tensor_has_changed_it() -> None:
     _, second = _saved(_trains, _writes)
     assert "unchanged_bytes" not in second
+
+
+def _of_plates(plates: Any, change: Callable[[Any], object]) -> Any:
+    """What is told of the second checkpoint of a Lightning module that saves its hyperparameters."""
+    recorder, grain = Recorder(), Grain(plates)
+    checkpoints = _checkpoints(recorder)
+    for _ in range(2):
+        state = {"state_dict": {"weight": torch.randn(1000)}, "hyper_parameters": dict(grain.hparams)}
+        checkpoints.saved(7, (state,), {}, "torch.serialization", 1000, 1000)
+        change(plates)
+    return recorder[1]
+
+
+def test_arrays_among_the_hyperparameters_are_told_with_the_line_that_saves_them() -> None:
+    told = _of_plates(np.random.default_rng(0).random(100_000), lambda plates: None)
+    assert told["tensor_bytes"] == told["storage_bytes"] == 804_000
+    assert (told["unchanged_bytes"], told["unchanged"], told["unchanged_at"]) == (800_000, "plates", SAVES)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(40_000, 50_000), slice(99_999, None)])
+def test_arrays_that_are_written_to_have_changed(rows: slice) -> None:
+    def write(plates: Any) -> None:
+        plates[rows] += 1.0
+
+    assert "unchanged_bytes" not in _of_plates(np.zeros(100_000), write)
+
+
+def test_what_is_no_plain_array_is_another_object() -> None:
+    told = _of_plates(np.array([None, "x"], dtype=object), lambda plates: None)
+    assert told["others"] == ["ndarray"] and told["tensor_bytes"] == 4_000

@@ -11,7 +11,7 @@ import torch
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 """Of a subclass, asking for a size may run the job's code."""
-_NUMBERS = "biuf"
+NUMBERS = "biuf"
 """Kinds of an array's numbers; comparing others may run the job's code."""
 _READ = 8
 """Values at either end, and rows: of a tensor on a device they are copied from there."""
@@ -25,7 +25,7 @@ def size(one) -> int:
     """Bytes that it shows; 0 for what is not looked into."""
     if type(one) in _PLAIN:
         return one.numel() * one.element_size() if one.layout is torch.strided and not one.is_meta else 0
-    return one.nbytes if one.dtype.kind in _NUMBERS else 0
+    return one.nbytes if one.dtype.kind in NUMBERS else 0
 
 
 def array_type():
