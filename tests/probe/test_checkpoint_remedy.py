@@ -259,7 +259,9 @@ class Storage:
 def test_copies_from_a_device_are_told_inside_a_save_and_nowhere_else() -> None:
     loop = SimpleNamespace(
         on_training_thread=lambda: True,
-        timeline=SimpleNamespace(stack=[0], enter=lambda part: stack.append(part), leave=lambda part: stack.pop()),
+        timeline=SimpleNamespace(
+            step=0, stack=[0], enter=lambda part: stack.append(part), leave=lambda part: stack.pop()
+        ),
     )
     stack = loop.timeline.stack
     calls = Calls(

@@ -62,7 +62,7 @@ def test_each_call_is_counted_and_the_rates_are_as_without(
 def test_everything_is_put_back() -> None:
     originals = [vars(kind)["step"] for kind in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)]
     changes = Changes()
-    calls = SimpleNamespace(wrap=lambda kind, original, in_loop: lambda self: None)
+    calls = SimpleNamespace(wrap=lambda kind, original, began: lambda self: None, began_in_loop=None)
     patches._schedules(SimpleNamespace(calls=calls, changes=changes))
     patches._averages(SimpleNamespace(calls=calls, changes=changes))
     assert vars(lr_scheduler.LRScheduler)["step"] is not originals[0]
