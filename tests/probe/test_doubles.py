@@ -62,12 +62,28 @@ def test_the_line_is_known_as_long_as_the_memory_is_shared(noted: Doubles) -> No
     assert from_numpy.__name__ == "from_numpy"
 
 
-def test_others_and_few_numbers_are_not_looked_up(noted: Doubles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_and_single_numbers_are_not_looked_up(noted: Doubles) -> None:
     from_numpy = noted.following(FROM_NUMPY, _guarded)
-    assert noted.origin(from_numpy(np.zeros(1000, np.float32))) == noted.origin(from_numpy(np.zeros(10))) == -1
+    assert noted.origin(from_numpy(np.zeros(1000, np.float32))) == noted.origin(from_numpy(np.zeros(1))) == -1
+    assert noted.origin(from_numpy(np.zeros(5))) == 101, "a few frequencies make all else float64"
+
+
+def test_so_many_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST", 2)
+    noted = Doubles(Sites())
+    from_numpy = noted.following(FROM_NUMPY, _guarded)
     made = [from_numpy(np.zeros(100)) for _ in range(5)]
     assert [noted.origin(one) for one in made] == [101, 102, -1, -1, -1]
+
+
+def test_those_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 3)
+    noted = Doubles(Sites())
+    from_numpy = noted.following(FROM_NUMPY, _guarded)
+    for _ in range(10):
+        from_numpy(np.zeros(100))
+    kept = from_numpy(np.zeros(100))
+    assert noted.origin(kept) == 111 and len(noted.made) <= 3
 
 
 @pytest.mark.parametrize(

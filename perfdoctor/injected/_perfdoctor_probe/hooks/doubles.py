@@ -7,10 +7,10 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 WIDE = (torch.float64, torch.complex128)
-_LEAST = 64
-"""Numbers: fewer make no arithmetic dear."""
+_LEAST = 2
+"""Numbers: a few frequencies make all that they are multiplied with float64."""
 _MOST = 256
-"""Tensors whose line is looked up: a data set makes one for each sample."""
+"""Tensors that are known at once: a data set makes one for each sample."""
 
 
 class Doubles:
@@ -20,6 +20,8 @@ class Doubles:
         self.sites = sites
         self.made: "dict[int, tuple[StorageWeakRef, tuple | None]]" = {}
         """A line, by the storage."""
+        self.left = _MOST
+        """Of them, until those that are gone are forgotten."""
 
     def following(self, from_numpy, guarded):
         """`torch.from_numpy` as it is, and what it makes noted."""
@@ -35,9 +37,14 @@ class Doubles:
         return call
 
     def _note(self, tensor) -> None:
-        if len(self.made) < _MOST and tensor.numel() >= _LEAST:
-            storage = tensor.untyped_storage()
-            self.made[storage._cdata] = StorageWeakRef(storage), self.sites.place(2)
+        if self.left <= 0 or tensor.numel() < _LEAST:
+            return
+        storage = tensor.untyped_storage()
+        self.made[storage._cdata] = StorageWeakRef(storage), self.sites.place(2)
+        self.left -= 1
+        if not self.left:
+            self.made = {number: held for number, held in self.made.items() if not held[0].expired()}
+            self.left = _MOST - len(self.made)
 
     def origin(self, tensor) -> int:
         """The line, as a site; -1 where it is none of these."""

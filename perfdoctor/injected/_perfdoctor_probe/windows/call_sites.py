@@ -282,11 +282,13 @@ class _Watch(TorchDispatchMode):
         pending[:] = (0, 0)
 
     def _look_for_origin(self, args, took: int) -> None:
-        """Of what an operator in float64 reads: the line that made a tensor of NumPy's numbers."""
-        if self.doubles is not None:
-            origins = {self.doubles.origin(one) for one in args if isinstance(one, torch.Tensor)}
-            for site in origins - {-1}:
-                self.count(("from_numpy", site, "", False), took)
+        """Of what an operator in float64 reads: the line that made the largest tensor of NumPy's numbers."""
+        if self.doubles is None:
+            return
+        origins = ((one.numel(), self.doubles.origin(one)) for one in args if isinstance(one, torch.Tensor))
+        known = [(size, site) for size, site in origins if site >= 0]
+        if known:
+            self.count(("from_numpy", max(known)[1], "", False), took)
 
     def count(self, key: tuple, took: int = 0, calls: int = 1) -> None:
         """Telling calls more, which took so many nanoseconds."""
