@@ -4,6 +4,8 @@ from ..rows import milliseconds, operator, rounded
 
 _WHOLE = 0.9
 """Of what a line computes: a line that computes as much again is named, and not those that it calls."""
+_ALL = 0.98
+"""The same, where it computes nothing new; and of what is computed again below it, where one line inside does that."""
 _NAMES = 3
 """Operators told of each line, the longest."""
 _KEPT = 20
@@ -34,9 +36,16 @@ def steps_by_line(calls) -> "dict[tuple, set[int]]":
 
 
 def whole_line(stack: tuple, spent: "dict[tuple, int]", repeated: "dict[tuple, int]") -> tuple:
-    """The outermost line that computes nothing new; the innermost one where each computes something new too."""
-    lines = (stack[:depth] for depth in range(1, len(stack)))
-    return next((line for line in lines if repeated[line] >= _WHOLE * spent[line]), stack)
+    """The outermost line that computes hardly anything new, or the line inside that all of what is not new comes from;
+    the innermost one where each computes something new too."""
+    lines = [stack[:depth] for depth in range(1, len(stack) + 1)]
+    places = (place for place, line in enumerate(lines[:-1]) if repeated[line] >= _WHOLE * spent[line])
+    at = next(places, len(lines) - 1)
+    while repeated[lines[at]] < _ALL * spent[lines[at]] and lines[at] != stack:
+        if repeated[lines[at + 1]] < _ALL * repeated[lines[at]]:
+            break
+        at += 1
+    return lines[at]
 
 
 def names(calls: list) -> "list[str]":
