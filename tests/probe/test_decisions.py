@@ -52,6 +52,26 @@ def test_padding_and_freed_memory_are_found_where_they_are_asked_for(
 
 
 @pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ('PADDING = "max_length"', True),
+        ('padding: str = "max_length"', False),  # no field of a class, nor given to anybody yet
+        ('options["padding"] = "max_length"', True),
+        ('options = {"padding": "max_length", "truncation": True}', True),
+        ('class Collator:\n    padding: str = "max_length"', True),
+        ('self.padding = "max_length"', True),
+        ('PADDING = "longest"', False),
+        ('width = rows if padding == "max_length" else 8', False),
+    ],
+)
+def test_padding_may_be_asked_for_by_other_means(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, is_found: bool
+) -> None:
+    at = ("main", 2 + line.count("\n"), "<module>")
+    assert _decided(monkeypatch, tmp_path, main=f"import torch\n{line}\n") == ({"padding": at} if is_found else {})
+
+
+@pytest.mark.parametrize(
     ("call", "found"),
     [
         ('GPT2Config(n_layer=2, activation_function="gelu_new")', {"activation_function": ("main", 1, "<module>")}),

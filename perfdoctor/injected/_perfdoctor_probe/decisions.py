@@ -8,7 +8,7 @@ import functools
 import os
 
 from .records import VECTOR_EXTENSION_VARIABLES
-from .script import function_at, parsed, read
+from .script import function_at, given, parsed, read
 from .sites import users_modules
 
 _LARGEST = 1 << 18
@@ -23,14 +23,14 @@ _KEYWORDS = {
     "hidden_activation": _GELUS,
     "attn_implementation": ("eager",),
 }
-"""Of calls, with the values that decide; None for any."""
+"""With the values that decide; None for any."""
 _FUNCTIONS = ("malloc_trim",)
 _SETTERS = ("setdefault", "putenv")
 """Functions that set a variable of the environment."""
 _PARTS = ("array_split", "tensor_split", "chunk", "split")
 """Functions that cut something into as many parts as there are ranks."""
 SHARD = "shard"
-_SPEAKS_OF = tuple(word.encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, "rank"))
+_SPEAKS_OF = tuple(word.lower().encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, "rank"))
 
 
 @functools.lru_cache(maxsize=1)
@@ -41,7 +41,8 @@ def decisions(is_library) -> "dict[str, tuple]":
     files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
     for file in dict.fromkeys(os.path.abspath(file) for file in files if file.endswith(".py")):
         text = read(file, left)
-        if any(word in text for word in _SPEAKS_OF):
+        lower = text.lower()
+        if any(word in lower for word in _SPEAKS_OF):
             left -= len(text)
             for name, line, function in _decided(text):
                 found.setdefault(name, (file, line, function, None))
@@ -72,20 +73,30 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
         if isinstance(node.ctx, ast.Store) and getattr(node.slice, "value", None) in VECTOR_EXTENSION_VARIABLES:
             return [(node.slice.value, node.lineno)]  # os.environ["MKL_CBWR"] = ...
         return [(SHARD, node.lineno)] if _is_shard(node, of_rank) else []
+    found = [(word, value.lineno) for word, value in _said(node) if _counts(word, value)]
     if not isinstance(node, ast.Call):
-        return []
+        return found
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    found = [(name, node.lineno)] if name in _FUNCTIONS else []
+    found += [(name, node.lineno)] if name in _FUNCTIONS else []
     if name in _SETTERS and node.args and getattr(node.args[0], "value", None) in VECTOR_EXTENSION_VARIABLES:
         found.append((node.args[0].value, node.lineno))
     if name == "range" and _runs_through(node.args, of_rank):
         found.append((SHARD, node.lineno))
-    for keyword in node.keywords:
-        if keyword.arg in _KEYWORDS and isinstance(keyword.value, ast.Constant):
-            wanted, given = _KEYWORDS[keyword.arg], keyword.value.value
-            if given if wanted is None else given in wanted:
-                found.append((keyword.arg, keyword.value.lineno))
     return found
+
+
+def _said(node) -> "list[tuple]":
+    """Names and values that this part of a source gives, to a call or otherwise: `PADDING = "max_length"` too."""
+    assigned = node.targets if isinstance(node, ast.Assign) else ()
+    return [*given(node), *((one.id.lower(), node.value) for one in assigned if isinstance(one, ast.Name))]
+
+
+def _counts(word: str, value) -> bool:
+    """Whether it decides what libraries are asked for."""
+    if word not in _KEYWORDS or not isinstance(value, ast.Constant):
+        return False
+    wanted = _KEYWORDS[word]
+    return bool(value.value) if wanted is None else value.value in wanted
 
 
 def _is_shard(node, of_rank: "set[str]") -> bool:

@@ -39,7 +39,7 @@ def options(trainer: str, as_they_are=None) -> dict:
         return {}
     found: dict = {}
     constants = _constants(tree)
-    for word, value in (given for node in ast.walk(tree) for given in _given(node)):
+    for word, value in (pair for node in ast.walk(tree) for pair in given(node)):
         value = constants.get(getattr(value, "id", None), value)
         if word in words and _counts(word, value, as_they_are):
             found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
@@ -55,7 +55,7 @@ def _constants(tree) -> dict:
     return {target.id: value for target, value in targets if isinstance(target, ast.Name) and once[target.id] == 1}
 
 
-def _given(node) -> "list[tuple]":
+def given(node) -> "list[tuple]":
     """Names and values that this part of the script gives: as keywords of a call, or, for a call with `**options` and
     for an object that is there, as `options["name"] = value`, `args.name = value` and in a dictionary; as defaults of a
     class (of `TrainingArguments`, say) with `name: str = value`."""
