@@ -45,9 +45,14 @@ def in_the_end(step: Step, growth: StepGrowth, ms: float, times: float, at: int)
         return 0.0
     each_ms = ms / times
     mean_times = 1 + (times - 1) / steps * growth.planned_steps / 2
-    rest_ms = max(0.0, step.step_ms - each_ms * (times - 1))
-    whole_ms = rest_ms + each_ms * (mean_times - 1)
-    return step.step_ms * each_ms * (mean_times - 1) / whole_ms if whole_ms > 0 else 0.0
+    return of_whole_loop(step.step_ms, each_ms * (times - 1), each_ms * (mean_times - 1))
+
+
+def of_whole_loop(step_ms: float, now_ms: float, mean_ms: float) -> float:
+    """Of a step of `step_ms`, in which something takes `now_ms`, the share that it has of the mean step of the whole
+    loop, where it takes `mean_ms` and all else what it takes now."""
+    whole_ms = max(0.0, step_ms - now_ms) + mean_ms
+    return step_ms * mean_ms / whole_ms if whole_ms > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import GrowingContainer, LongerRounds, Step, StepGrowth
 
-from .growth import Limits, goes_on
+from .growth import Limits, goes_on, of_whole_loop
 from .kept import container_measured
 
 _SURELY = 0.5
@@ -80,9 +80,7 @@ def _in_the_end(step: Step, rounds: LongerRounds, planned_ms: float) -> float:
     """Of this step, the share that the mean step of the whole loop would be spared, if the last round takes
     `planned_ms` and those before it evenly less."""
     mean_ms = (planned_ms - rounds.early_ms) / 2 / rounds.every
-    whole_ms = Part.EPOCH.whole_ms(step)
-    rest_ms = max(0.0, whole_ms - rounds.longer_ms / rounds.every)
-    return whole_ms * mean_ms / (rest_ms + mean_ms)
+    return of_whole_loop(Part.EPOCH.whole_ms(step), rounds.longer_ms / rounds.every, mean_ms)
 
 
 def _emptied(kept: GrowingContainer) -> Fix:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..recording.model import ProcessRecording
-from ..recording.process import Saved
+from ..recording.process import Call, Saved
 from .model import Checkpoints, Missing, Site, Step
 from .steady import Selection
 
@@ -39,11 +39,17 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
     save_ms = float(spent[timed].mean()) if timed.any() else 0.0
     rest_ms = step.step_ms - step.parts.checkpoint
     excess_ms = float(np.median(after["wall_us"][beyond])) / 1000 - rest_ms if beyond.any() else 0.0
-    site, size, calls = _dearest(process, selection, "save")
-    early, late = _growing(process, selection, site)
-    fsyncs = [call for call in process.calls if call.kind == "fsync" and call.step > selection.first]
-    beside = [call for call in process.calls if call.kind == "save.with" and call.step > selection.first]
-    copies = [call for call in process.calls if call.kind == "save.copy" and call.step > selection.first]
+    saved, fsyncs, beside, copies = (
+        [call for call in process.calls if call.kind == kind and call.step > selection.first]
+        for kind in ("save", "fsync", "save.with", "save.copy")
+    )
+    site, size, calls = _dearest(saved)
+    early, late = _growing(saved, site)
+    each = max(1, places.size)
+
+    def within(some: list[Call]) -> float:
+        return min(save_ms, sum(call.us for call in some) / 1000 / each)
+
     return Checkpoints(
         saves=int(places.size),
         steps=len(after),
@@ -53,17 +59,17 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
         is_steady=step.parts.checkpoint > 0,
         site=site,
         bytes=size,
-        calls_per_save=calls / max(1, places.size),
+        calls_per_save=calls / each,
         contents=_contents(process, site),
         early_bytes=early,
         late_bytes=late,
-        fsyncs_per_save=sum(call.count for call in fsyncs) / max(1, places.size),
-        copy_ms=min(save_ms, sum(call.us for call in copies) / 1000 / max(1, places.size)),
+        fsyncs_per_save=sum(call.count for call in fsyncs) / each,
+        copy_ms=within(copies),
         late_saves=_rarer(int((places >= len(after) / 2).sum()), int(places.size)),
-        copy_bytes=round(sum(call.bytes for call in copies) / max(1, places.size)),
-        beside_at=_dearest(process, selection, "save.with")[0],
-        beside_ms=min(save_ms, sum(call.us for call in beside) / 1000 / max(1, places.size)),
-        fsync_ms=min(save_ms, sum(call.us for call in fsyncs) / 1000 / max(1, places.size)),
+        copy_bytes=round(sum(call.bytes for call in copies) / each),
+        beside_at=_dearest(beside)[0],
+        beside_ms=within(beside),
+        fsync_ms=within(fsyncs),
     )
 
 
@@ -88,29 +94,24 @@ def _rarer(late: int, saves: int) -> int | None:
     return late if fewer and bdtr(late, saves, 0.5) <= _CHANCE else None
 
 
-def _dearest(process: ProcessRecording, selection: Selection, kind: str) -> tuple[Site | None, int, int]:
+def _dearest(calls: list[Call]) -> tuple[Site | None, int, int]:
     """The line that takes longest, bytes of one of its calls, and calls of all lines."""
     totals: dict[Site | None, list[int]] = defaultdict(lambda: [0, 0, 0])
-    for call in process.calls:
-        if call.kind == kind and call.step > selection.first:
-            for number, value in enumerate((call.us, call.bytes, call.count)):
-                totals[call.site][number] += value
+    for call in calls:
+        for number, value in enumerate((call.us, call.bytes, call.count)):
+            totals[call.site][number] += value
     if not totals:
         return None, 0, 0
     site = max(totals, key=lambda one: totals[one][0])
     _, size, count = totals[site]
-    return site, size // max(1, count), sum(calls for *_, calls in totals.values())
+    return site, size // max(1, count), sum(call.count for call in calls)
 
 
-def _growing(process: ProcessRecording, selection: Selection, site: Site | None) -> tuple[int, int]:
+def _growing(saved: list[Call], site: Site | None) -> tuple[int, int]:
     """Bytes of one call of a line at first and of late, where it never writes less than before and both halves of its
     calls grow; else nothing. A checkpoint that is as large as the one before, but for the digits in it, does not grow,
     and an optimizer's state makes the second one larger, once."""
-    found = [
-        call.bytes / call.count
-        for call in process.calls
-        if call.kind == "save" and call.site == site and call.step > selection.first and call.bytes
-    ]
+    found = [call.bytes / call.count for call in saved if call.site == site and call.bytes]
     if len(found) < _LEAST_RECORDS or any(later < before for before, later in pairwise(found)):
         return 0, 0
     early, middle, late = found[0], found[len(found) // 2], found[-1]

@@ -41,11 +41,10 @@ def whole_line(stack: tuple, spent: "dict[tuple, int]", repeated: "dict[tuple, i
     lines = [stack[:depth] for depth in range(1, len(stack) + 1)]
     places = (place for place, line in enumerate(lines[:-1]) if repeated[line] >= _WHOLE * spent[line])
     at = next(places, len(lines) - 1)
-    while repeated[lines[at]] < _ALL * spent[lines[at]] and lines[at] != stack:
-        if repeated[lines[at + 1]] < _ALL * repeated[lines[at]]:
-            break
-        at += 1
-    return lines[at]
+    for line, inside in zip(lines[at:], lines[at + 1 :]):
+        if repeated[line] >= _ALL * spent[line] or repeated[inside] < _ALL * repeated[line]:
+            return line
+    return stack
 
 
 def names(calls: list) -> "list[str]":
