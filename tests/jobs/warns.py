@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -51,6 +52,7 @@ def collate(items):
 
 
 warnings.simplefilter("always")
+torch.from_numpy(np.frombuffer(bytes(16), np.float32))
 model = Model()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 

@@ -9,6 +9,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PASSED_OVER = " (importlib._bootstrap)"
 """Python counts no frame of its import system when a warning is to name the line that called, and knows those frames
 by two words in the name of their file."""
+_CALL = (lambda function, argument: function(argument)).__code__
+"""All of it on its first line."""
 
 
 def unseen(function):
@@ -27,6 +29,14 @@ def _tell_inspect(file: str, module: str) -> None:
     known = getattr(sys.modules.get("inspect"), "modulesbyfile", None)
     if known is not None:
         known[os.path.normcase(file)] = module
+
+
+def as_its_caller(function, argument):
+    """`function(argument)` for whoever called our stand-in of it, written in C, whose warnings name the line that is
+    running and pass over none: here that line is the caller's."""
+    caller = sys._getframe(2)
+    code = _CALL.replace(co_filename=caller.f_code.co_filename, co_firstlineno=caller.f_lineno)
+    return types.FunctionType(code, caller.f_globals)(function, argument)
 
 
 class Changes:

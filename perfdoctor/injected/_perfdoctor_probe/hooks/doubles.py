@@ -6,6 +6,8 @@ import functools
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..changes import as_its_caller
+
 WIDE = (torch.float64, torch.complex128)
 _LEAST = 2
 """Numbers: a few frequencies make all that they are multiplied with float64."""
@@ -29,7 +31,9 @@ class Doubles:
 
         @functools.wraps(from_numpy)
         def call(array):
-            result = from_numpy(array)
+            # Of memory that nobody may write to torch warns, once.
+            silent = getattr(getattr(array, "flags", None), "writeable", True)
+            result = from_numpy(array) if silent else as_its_caller(from_numpy, array)
             if result.dtype in WIDE:
                 note(result)
             return result
