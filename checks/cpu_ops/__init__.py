@@ -17,7 +17,8 @@ that each iteration joins with one more part or writes one more part into, a ten
 of which columns are looked up, a queue that each step joins anew to replace a few of its rows, weights that are copied
 for each row, one of a few kinds, to be multiplied with it, diagonal matrices that are factored or solved with, inverses
 that are only multiplied with, determinants and inverses of triangular matrices, sparse ones that are kept by
-coordinates, Fourier transforms of lengths with a large prime factor, and calls of `torch.einsum` with three operands or
+coordinates, Fourier transforms of lengths with a large prime factor, those of real numbers as if they were complex
+(where only the real part of what comes back is read), and calls of `torch.einsum` with three operands or
 more, in all orders; permutations of which each step reads a few places, by `torch.randperm` or `np.random.choice`;
 squares of parameters that are added up for a penalty; rows that are picked and added up at other places along edges
 that stay the same; patches that are copied for what a convolution does; products of integers; layer norms, activations

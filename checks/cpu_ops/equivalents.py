@@ -29,8 +29,9 @@ from .rewritings import EQUATION, REWRITINGS
 _REBUILT = "rebuilt"
 _NOW = (0.85, 1.15)
 """Of operators that need not run, around what they took in the steps that were watched."""
-_DECIDED_ONCE = ("transform",)
-"""Kinds of which one choice, a length say, decides what several lines take."""
+_THERE, _BACK = "half-transform", "real-transform"
+_DECIDED_ONCE = {"transform": True, _THERE: False, _BACK: False}
+"""Kinds of which one choice, a length say, decides what several lines take; and whether their shapes are the same."""
 _FAULTED = (0.25, 0.75)
 """Of the page faults: some are in what was timed, and memory is faulted in for other numbers too."""
 _BYTES, _PAGE = 4, 4096
@@ -48,9 +49,17 @@ def equivalents(evidence: Evidence, step: Step, limits: Limits) -> tuple[Finding
     found = [(one, often) for one, often in every if one.kind != _REBUILT or key(one.at) not in growing]
     alike: dict[object, list[tuple[Equivalent, Spread]]] = {}
     for row, (one, often) in enumerate(found):
-        decided = (one.kind, one.shape, often) if one.kind in _DECIDED_ONCE else row
-        alike.setdefault(decided, []).append((one, often))
-    return present(*(_finding(evidence, step, [one for one, _ in rows], limits, rows[0][1]) for rows in alike.values()))
+        alike.setdefault(_decided(one, often, row), []).append((one, often))
+    # What goes there may be needed in whole, unless half of it makes what comes back.
+    several = (rows for rows in alike.values() if any(one.kind != _THERE for one, _ in rows))
+    return present(*(_finding(evidence, step, [one for one, _ in rows], limits, rows[0][1]) for rows in several))
+
+
+def _decided(one: Equivalent, often: Spread, row: int) -> object:
+    """What is the same for all rows that one choice decides."""
+    if one.kind not in _DECIDED_ONCE:
+        return row
+    return (one.kind, one.shape, often) if _DECIDED_ONCE[one.kind] else (_BACK, often)
 
 
 def _growing(evidence: Evidence) -> set[tuple[str, int]]:

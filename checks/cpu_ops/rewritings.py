@@ -32,6 +32,15 @@ _SORT = "PD10.whole-sort"
 _SHUFFLE = "PD10.whole-shuffle"
 _EMPTY = "PD10.empty-product"
 _REPEATED = "PD10.broadcast-then-sum"
+_OF_REAL = (
+    "PD10.complex-transform",
+    "Fourier transforms of {shape} real numbers as of complex ones",
+    "of what comes back only the real part is read; half of the spectrum mirrors the other half, and makes the same",
+    "Take the transforms of real numbers: half as many frequencies, there, back and in between.",
+    "spectrum = torch.fft.rfft(x)  # not torch.fft.fft(x)\n"
+    "y = torch.fft.irfft(spectrum * response, n=x.shape[-1])  # not torch.fft.ifft(...).real",
+    "None for the numbers, up to rounding; a filter that is made for all frequencies is cut to the first n // 2 + 1.",
+)
 _DIAGONAL = "PD10.diagonal-covariance"
 _INDEPENDENT = "Work with the diagonals: normal distributions that are independent need no matrix."
 _AS_INDEPENDENT = (
@@ -126,6 +135,8 @@ REWRITINGS = {
         "n_fft = scipy.fft.next_fast_len(n, real=True)  # 1152 for 1151, 625 for 601",
         "The frequencies of the bins move a little: compare the loss, and train the same model with it from its start.",
     ),
+    "real-transform": Rewriting(*_OF_REAL),
+    "half-transform": Rewriting(*_OF_REAL),
     "messages": Rewriting(
         "PD10.scattered-sums",
         "this line copies {shape} numbers along a graph's edges, to add them up",

@@ -31,6 +31,7 @@ KINDS = {
     "blocks": "PD10.block-diagonal",
     "by-rows": "PD10.sparse-by-coordinates",
     "transform": "PD10.transform-length",
+    "real-transform": "PD10.complex-transform",
     "messages": "PD10.scattered-sums",
     "integers": "PD10.integer-product",
     "unfolded": "PD10.unfolded-convolution",
@@ -141,6 +142,16 @@ def test_one_length_is_one_choice_however_many_lines_transform_it() -> None:
     assert both.savings.low_ms > 1.5 * alone.savings.low_ms
     assert len(ids(examine(_on_two_lines("transform", ((15999,), (601,))), CHECK.limits))) == 2
     assert len(ids(examine(_on_two_lines("one-hot", ((15999,), (15999,))), CHECK.limits))) == 2
+
+
+def test_half_of_a_spectrum_is_told_with_what_comes_back_of_it() -> None:
+    assert is_clear(examine(otherwise("half-transform"), CHECK.limits)), "it may be needed in whole"
+    there = _on_two_lines("half-transform", ((32, 1024), (8, 1024)))
+    back = otherwise("real-transform")
+    assert not isinstance(there.equivalents, Missing) and not isinstance(back.equivalents, Missing)
+    both = _found(with_(back, equivalents=(*there.equivalents, *back.equivalents)))
+    assert both.id == "PD10.complex-transform"
+    assert both.savings.low_ms > 2 * _found(back).savings.low_ms
 
 
 def test_a_way_that_is_hardly_faster_is_none() -> None:

@@ -137,9 +137,10 @@ class Equivalents:
         other = rewritings.by_shape(func, args, kwargs, result, self._known)
         if other is not None:
             self._meets(other, made, result, holds)
-        for found, tensor in read:
-            if other is None:
-                self._reads_part(found, tensor, made)
+        if other is None and read:
+            parts = [(found, rewritings.of_part(found, tensor)) for found, tensor in read]
+            for found, part in sorted(parts, key=lambda one: one[1] is None):
+                self._reads_part(found, part, made)
         if made.spent_ns >= _LEAST_NS:
             numbers = max((one.numel() for one in tensors((args, result))), default=0)
             self.large.setdefault((made.step, made.stack), []).append((made, numbers))
@@ -210,11 +211,12 @@ class Equivalents:
         waiting.clear()
         return earlier if numbers == before else None
 
-    def _reads_part(self, found, tensor, made) -> None:
-        """A call has read a part of what was made, or all of it."""
+    def _reads_part(self, found, other, made) -> None:
+        """A call has read a part of what was made, for which something else would do; or all of it, or another part."""
         case = self.parts.get(id(found.made))
-        other = rewritings.of_part(found, tensor)
         if other is None:
+            if case is not None:
+                case.allowed = [one for one in case.allowed if one is not made]
             return
         if case is not None:
             if case.part == other.part:

@@ -28,7 +28,19 @@ from . import (
     unfolds,
     writes,
 )
-from .followed import CONVOLUTION, GATHERED, LAYERS, PRODUCTS, SHUFFLES, SORTS, Link, Other, factors, links
+from .followed import (
+    COMPLEX_TRANSFORM,
+    CONVOLUTION,
+    GATHERED,
+    LAYERS,
+    PRODUCTS,
+    SHUFFLES,
+    SORTS,
+    Link,
+    Other,
+    factors,
+    links,
+)
 from .matrices import by_content
 from .writes import INTO_VIEWS, rebuilt
 
@@ -95,7 +107,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     if func is CONVOLUTION:
         return resizes.afterwards(args, known)
     if func in transforms.TRANSFORMS:
-        return transforms.shorter(func, args)
+        return transforms.shorter(func, args) or transforms.of_real(func, args, known)
     if func in _ENDS:
         return by_hand.instead(func, args, result, known)
     return sorts.searched(args, result, known) if func is _aten.eq.Tensor else None
@@ -123,5 +135,7 @@ def of_part(found: Link, tensor) -> "Other | None":
         return lookups.fewer(found, tensor)
     if found.func is CONVOLUTION:
         return strides.afterwards(found, tensor)
+    if found.func is COMPLEX_TRANSFORM:
+        return transforms.real_part(found, tensor)
     diagonal = matrices.diagonal(found, tensor) if found.func in PRODUCTS else None
     return diagonal or rows.read(found, tensor)

@@ -21,6 +21,8 @@ GATHERED = (_aten.index.Tensor, _aten.index_select.default, _aten.embedding.defa
 ONES_WRITTEN = _aten.scatter_.value
 """Into what is to be a one-hot matrix."""
 UNFOLD = _aten.im2col.default
+COMPLEX_TRANSFORM = _aten._fft_c2c.default
+MADE_COMPLEX, PADDED = _aten._to_copy.default, _aten.constant_pad_nd.default
 _WRITTEN_OUT = (_aten.repeat.default, _aten.clone.default, _aten.div.Tensor)
 """What may have repeated numbers in memory; its link has the view that repeats them."""
 
@@ -194,6 +196,14 @@ def links(func, args: tuple, kwargs: dict, result, made, known) -> "list[tuple]"
             return [(result, found)]
     elif func is ONES_WRITTEN:
         return [(result, Link(func, (), made, result))] if result.dim() > 1 else []
+    elif func is COMPLEX_TRANSFORM:
+        found = Link(func, args, made, result)
+        found.is_passing = True
+        return [(result, found)]
+    elif func is MADE_COMPLEX and result.is_complex() and not args[0].is_complex():
+        return [(result, Link(func, args, made, result))]
+    elif func is PADDED and (source := known(args[0])) is not None and source.func is MADE_COMPLEX:
+        return [(result, Link(func, args, made, result, source))]
     elif func is _aten._to_copy.default:
         source = known(args[0])
         if source is not None and source.func is ONES_WRITTEN:
