@@ -108,7 +108,11 @@ class Observed:
         self.model.train()
 
     def closure(self) -> None:
-        self.step(body=lambda: (self.forward(), self.loss(), self.back()))
+        optimizer = self.optimizers[0]
+        given = self.began(optimizer, (optimizer, lambda: (self.forward(), self.loss(), self.back())), {})
+        given[0][1]()
+        self.ended(optimizer, given[0], {})
+        self.was_quick += self.loop.quick != 0
 
     def training(self, before_step: Callable[[], None] = lambda: None) -> None:
         self.batch()

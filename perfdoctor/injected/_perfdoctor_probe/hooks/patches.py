@@ -94,9 +94,8 @@ def _optimizer(probe) -> None:
     handles = [register_optimizer_step_pre_hook(began), register_optimizer_step_post_hook(ended)]
     is_compiling = torch.compiler.is_dynamo_compiling
 
-    def before(optimizer, args, kwargs) -> None:
-        if not is_compiling():
-            began(optimizer, args, kwargs)
+    def before(optimizer, args, kwargs) -> "tuple | None":
+        return None if is_compiling() else began(optimizer, args, kwargs)
 
     def after(optimizer, args, kwargs) -> None:
         if not is_compiling():

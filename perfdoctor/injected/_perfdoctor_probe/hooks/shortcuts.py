@@ -11,30 +11,33 @@ import time
 from _thread import get_ident
 
 from ..timeline import BACKWARD, FORWARD, INPUT, LOSS, OPTIMIZER, OTHER, PARTS
+from . import closures
 
 _clock = time.perf_counter_ns
 
 
 def optimizer_hooks(loop, guarded) -> tuple:
-    """What runs before and after each optimizer's `step`."""
+    """What runs before and after each optimizer's `step`; the first may give it another closure."""
+    apart = closures.apart(loop, guarded)
     began_slowly = guarded("optimizer", loop.optimizer_began)
     ended_slowly = guarded("optimizer", loop.optimizer_ended)
     announce = guarded("optimizer", loop.announce)
 
-    def began(optimizer, args, kwargs) -> None:
+    def began(optimizer, args, kwargs) -> "tuple | None":
         line = loop.timeline
         stack = line.stack
         if loop.quick != get_ident() or stack[-1] == LOSS:
             began_slowly(optimizer, args, kwargs)
-            return
-        try:
-            now = _clock()
-            line.spent[stack[-1]] += now - line.mark
-            line.mark = now
-            stack.append(OPTIMIZER)
-            line.events += 1
-        except Exception as error:
-            guarded.caught("optimizer", error)
+        else:
+            try:
+                now = _clock()
+                line.spent[stack[-1]] += now - line.mark
+                line.mark = now
+                stack.append(OPTIMIZER)
+                line.events += 1
+            except Exception as error:
+                guarded.caught("optimizer", error)
+        return apart(args, kwargs) if kwargs or len(args) > 1 else None
 
     def ended(optimizer, args, kwargs) -> None:
         line = loop.timeline
