@@ -29,6 +29,8 @@ from ..recording.timings import CALLS_NOT_TRACED, NOT_TRACED, PassWays, ThreadRo
 from .model import LayerProfile, LibraryUse, Missing, OpProfile, Step, ThreadTiming, UnusedGradients
 
 T = TypeVar("T")
+_TIMED_APART = ("taken-apart",)
+"""Kinds of operators whose times are not those of the steps that were watched, in which this very work takes longer."""
 _MOST_LONGER = 10.0
 """Times that what grows is taken to be in the mean step: it may begin anew with each epoch."""
 
@@ -256,17 +258,17 @@ def equivalents(process: ProcessRecording, step: Step | Missing) -> tuple[Equiva
 
 def equivalents_in(found: Sequence[Equivalent], scale: float, often: float = 1.0) -> tuple[Equivalent, ...]:
     """As they are where all takes `scale` times what it took when it was watched, and is done so `often` in a step."""
-    scale *= often
-    return tuple(
-        replace(
-            one,
-            times_per_step=one.times_per_step * often,
-            forward_ms=one.forward_ms * scale,
-            backward_ms=one.backward_ms * scale,
-            other_forward_ms=one.other_forward_ms * scale,
-            other_backward_ms=one.other_backward_ms * scale,
-        )
-        for one in found
+    return tuple(_equivalent(one, often * (1.0 if one.kind in _TIMED_APART else scale), often) for one in found)
+
+
+def _equivalent(one: Equivalent, scale: float, often: float) -> Equivalent:
+    return replace(
+        one,
+        times_per_step=one.times_per_step * often,
+        forward_ms=one.forward_ms * scale,
+        backward_ms=one.backward_ms * scale,
+        other_forward_ms=one.other_forward_ms * scale,
+        other_backward_ms=one.other_backward_ms * scale,
     )
 
 

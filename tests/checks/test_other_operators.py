@@ -154,6 +154,15 @@ def test_half_of_a_spectrum_is_told_with_what_comes_back_of_it() -> None:
     assert both.savings.low_ms > 2 * _found(back).savings.low_ms
 
 
+def test_parts_that_were_timed_apart_may_take_twice_as_long_in_the_job() -> None:
+    times = {"forward_ms": 0.0, "backward_ms": 3.0, "other_forward_ms": 0.0, "other_backward_ms": 0.2}
+    watched, apart = _found(otherwise("written", **times)), _found(otherwise("taken-apart", **times))
+    assert watched.savings.high_ms == pytest.approx(3.0), "no more than it took"
+    assert apart.savings.high_ms == pytest.approx(2.2 * 3.0 - 0.9 * 0.2)
+    more, step = _found(otherwise("taken-apart", **{**times, "backward_ms": 9.0})), healthy().step
+    assert not isinstance(step, Missing) and more.savings.high_ms <= step.parts.backward
+
+
 def test_a_way_that_is_hardly_faster_is_none() -> None:
     assert is_clear(examine(otherwise(other_forward_ms=4.0, other_backward_ms=6.0), CHECK.limits))
 

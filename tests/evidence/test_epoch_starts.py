@@ -138,3 +138,11 @@ def test_what_lies_between_two_steps_is_spread_over_all_of_them(tmp_path: Path) 
     assert (other.forward_ms, other.other_forward_ms) == (pytest.approx(80 / 50), pytest.approx(10 / 50))
     assert other.times_per_step == pytest.approx(8 / 25)
     assert found.rows == ()
+
+
+def test_what_was_timed_apart_takes_that_long_between_two_steps_too(tmp_path: Path) -> None:
+    rows = [SORTED, {**SORTED, "kind": "taken-apart"}]
+    watched = recorded_window("between", rows=[REPEATED], equivalents=rows, ops_ms=700.0)
+    process = recorded(tmp_path, *SITES, boundary("optimizer"), steps(EPOCHS), LONG, watched)
+    watched_ms, apart_ms = (one.forward_ms for one in _built(process).equivalents)
+    assert apart_ms == pytest.approx(2 * watched_ms)
