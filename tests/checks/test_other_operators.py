@@ -81,7 +81,14 @@ def test_each_kind_is_told_with_its_line_and_what_to_write_instead(kind: str, ex
     assert finding.fix.code and finding.fix.risk
     # 10 ms as it is, 1 ms the other way.
     assert finding.savings.low_ms == pytest.approx(0.85 * 10.0 - 1.5 * 1.0)
-    assert finding.savings.high_ms == pytest.approx(10.0), "never more than it takes"
+    most = _backward_ms() if kind == "taken-apart" else 10.0
+    assert finding.savings.high_ms == pytest.approx(most), "never more than it takes"
+
+
+def _backward_ms() -> float:
+    step = healthy().step
+    assert not isinstance(step, Missing)
+    return step.parts.backward
 
 
 def test_a_function_of_a_library_lies_where_it_is_asked_for() -> None:
@@ -159,8 +166,6 @@ def test_parts_that_were_timed_apart_may_take_twice_as_long_in_the_job() -> None
     watched, apart = _found(otherwise("written", **times)), _found(otherwise("taken-apart", **times))
     assert watched.savings.high_ms == pytest.approx(3.0), "no more than it took"
     assert apart.savings.high_ms == pytest.approx(2.2 * 3.0 - 0.9 * 0.2)
-    more, step = _found(otherwise("taken-apart", **{**times, "backward_ms": 9.0})), healthy().step
-    assert not isinstance(step, Missing) and more.savings.high_ms <= step.parts.backward
 
 
 def test_a_way_that_is_hardly_faster_is_none() -> None:
