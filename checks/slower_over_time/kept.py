@@ -118,9 +118,21 @@ def _longer(line: GrowingLine | None, adds: object) -> str:
     return "; {line} took {line_early_ms} per step at first and {line_late_ms} later" if line.site != adds else ""
 
 
+_PICKED = (
+    "; a deque walks to each place that is asked for",
+    Fix(
+        text="Keep the elements in a list, and write the newest over the oldest: a list has any place at hand.",
+        code="if len(memory) < capacity:\n    memory.append(element)\nelse:\n    memory[at] = element\n"
+        "at = (at + 1) % capacity",
+        risk="None for the elements; they lie in another order.",
+    ),
+)
+
+
 def _growing_container(case: Case, container: GrowingContainer, line: GrowingLine | None) -> Finding:
     keeps_graphs = container.graphs >= MOST
     variable = container.name.replace("{", "{{").replace("}", "}}")
+    picked = line is not None and container.picked_at is not None and key(line.site) == key(container.picked_at)
     return Finding(
         id="PD15.growing-container",
         severity=case.severity,
@@ -129,14 +141,17 @@ def _growing_container(case: Case, container: GrowingContainer, line: GrowingLin
         reasoning="the {kind} had {length:element} in the end"
         + (", each with the graph of its step" if keeps_graphs else "")
         + _longer(line, container.site)
+        + _PICKED[0] * picked
         + case.rate,
         evidence=(
             *case.measured,
             *container_measured(container),
             *(line_measured(line) if line is not None else ()),
         ),
-        location=location(container.site or (line.site if line is not None else None)),
-        fix=Fix(
+        location=location((container.picked_at if picked else None) or container.site or (line.site if line else None)),
+        fix=_PICKED[1]
+        if picked
+        else Fix(
             text="Keep numbers, not tensors with the graphs of their steps, and go through new elements only."
             if keeps_graphs
             else "Go through new elements only: a running sum, the newest ones, or a file that is appended to.",

@@ -32,6 +32,8 @@ class GrowingContainer:
     """Lines that name it, in the files where it may be called so."""
     passed_to: tuple[str, ...] = ()
     """Functions that those lines call."""
+    picked_at: Site | None = None
+    """Of a deque, the line that takes elements by their places: it walks to each."""
 
 
 @dataclass(frozen=True, slots=True)

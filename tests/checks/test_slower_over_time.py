@@ -89,6 +89,16 @@ def test_without_lines_only_collections_are_blamed_on_what_is_kept() -> None:
     assert finding.confidence is Confidence.MEDIUM and finding.savings.part is Part.GC
 
 
+def test_a_deque_that_is_asked_for_its_elements_by_place_is_told_where_it_is_asked() -> None:
+    drawn = with_(HISTORY, kind="deque", picked_at=MEAN_LINE)
+    finding = _found(growing(containers=(drawn,)))
+    assert finding.location is not None and finding.location.line == MEAN_LINE.line
+    assert "walks to each place" in finding.reasoning and "capacity" in finding.fix.code
+    elsewhere = _found(growing(containers=(with_(drawn, picked_at=CAT_LINE),)))
+    assert elsewhere.location is not None and elsewhere.location.line == APPEND_LINE.line
+    assert "walks" not in elsewhere.reasoning, "it is not what takes longer"
+
+
 def test_of_several_containers_the_one_whose_lines_take_longer_is_named() -> None:
     other = with_(HISTORY, name="losses", uses=(APPEND_LINE,), graphs=1.0)
     outcome = _examined(growing(containers=(other, HISTORY)))

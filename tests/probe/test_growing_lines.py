@@ -41,3 +41,23 @@ def test_a_container_that_no_line_names_is_used_where_its_keeper_is_named(
     file.write_text(SOURCE)
     held = SimpleNamespace(path=path, word=word, files=(str(file),))
     assert GrowingLines(UsersFile(str(file))).uses(held)[0] == uses
+
+
+@pytest.mark.parametrize(
+    ("statement", "picks"),
+    [
+        ("return random.sample(self.memory, 32)", True),
+        ("return sample(self.memory, k=32)", True),
+        ("return [self.memory[i] for i in places]", True),
+        ("return self.memory[-1]", False),
+        ("return sum(self.memory)", False),
+        ("return len(self.memory)", False),
+    ],
+)
+def test_a_line_that_picks_elements_by_their_places_is_known_by_its_words(
+    tmp_path: Path, statement: str, picks: bool
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"class Replay:\n    def some(self, places):\n        {statement}\n")
+    held = SimpleNamespace(path="replay.memory", word=".memory", files=(str(file),))
+    assert GrowingLines(UsersFile(str(file))).picks(held) == (3 if picks else -1)

@@ -19,6 +19,7 @@ _ADDS_ANYHOW = _KEYS + (
     r"\s*(?:\.(?:append|appendleft|extend|extendleft|add|insert|update|setdefault)\(|(?:\+|\|)=)|" + _SETS
 )
 _REBINDS = r"\s*(?:[-+*]?=(?!=)|:\s*[\w.]+\s*=)"
+_DRAWS = r"(?<![\w])(?:random\s*\.\s*)?(?:sample|choices?)\("
 _LONGEST = 20
 """Lines of a statement."""
 _TARGETS = re.compile(r"\s*(\w+(?:\s*,\s*\w+)*)\s*=(?!=)")
@@ -39,6 +40,11 @@ class GrowingLines:
         """Where something is added to a container; -1 where no line says so."""
         word = _pattern(held.word)
         return self._first(held, re.compile(f"{word}(?:{_ADDS.get(type(held.one), _ADDS_ANYHOW)})"))
+
+    def picks(self, held) -> int:
+        """Where elements are taken by their places, or drawn by chance; -1 where no line says so."""
+        word = _pattern(held.word)
+        return self._first(held, re.compile(rf"{_DRAWS}[^()]*{word}|{word}\s*\[(?!\s*-?[01]\s*\])"))
 
     def sets(self, held) -> int:
         """Where a variable or an attribute gets a new value; -1 where no line says so."""

@@ -11,6 +11,7 @@ import gc
 import re
 import sys
 import time
+from collections import deque
 from itertools import islice
 
 import torch
@@ -224,6 +225,7 @@ class Growth:
             held = one.pop("held")
             uses, called = lines.uses(held)
             one.update(site=lines.grows(held), uses=uses, passed_to=called)
+            one["picked_at"] = lines.picks(held) if isinstance(held.one, deque) else -1
         graphs = [
             {
                 "name": _MODULE_PART.sub(r".\1", trend.path),
