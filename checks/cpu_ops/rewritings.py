@@ -145,6 +145,14 @@ REWRITINGS = {
         "edges = torch.sparse_coo_tensor(torch.stack([to, origin]), torch.ones(len(to)), (n, n)).to_sparse_csr()\n"
         "total = edges @ x  # edges made once; not torch.zeros_like(x).index_add_(0, to, x[origin])",
     ),
+    "modulated": Rewriting(
+        "PD10.kernels-by-sample",
+        "this convolution has a kernel for each sample, {shape}, in as many groups",
+        "they are one kernel whose channels are scaled, and groups of their own have no fast kernel here",
+        "Scale the channels before and after one convolution with the kernel that all share.",
+        "y = F.conv2d(x * scale[:, :, None, None], weight, padding=1)  # not one grouped convolution of b kernels\n"
+        "y = y * torch.rsqrt(scale.square() @ weight.square().sum((2, 3)).t() + eps)[:, :, None, None]",
+    ),
     "unfolded": Rewriting(
         "PD10.unfolded-convolution",
         "this line copies patches, {shape} numbers, for a product that is a convolution",

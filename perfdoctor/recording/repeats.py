@@ -161,13 +161,13 @@ class Equivalent:
     a product of matrices of which the diagonal is read. diagonal-factor, diagonal-solve: matrices that are diagonal,
     factored or solved with. by-rows: a product with a sparse matrix by coordinates. transform: of a length that is made
     of large primes, against one of fewer numbers. half-transform, real-transform: of real numbers, all of whose
-    spectrum is made; back, where only the real part is read. written, taken-apart: parts of a tensor, each with a node
-    of its own in the backward pass. columns: of a table, looked up. by-kind: weights copied for each row, one of a few
-    kinds. inverse: of a matrix, that is multiplied with. triangular-determinant, triangular-inverse: computed of such
-    matrices as of any. einsum: of more than two operands, in another order, forwards and backwards timed. shuffled,
-    chosen: permutations of which a few places are used, by torch and by NumPy's `choice`. penalty: squares of
-    parameters. indexed: rows that are picked by an index, for the sake of their gradients. layer-norm, gelu, silu,
-    softmax, log-softmax: made of single operators."""
+    spectrum is made; back, where only the real part is read. modulated: a convolution with a kernel for each sample.
+    written, taken-apart: parts of a tensor, each with a node of its own in the backward pass. columns: of a table,
+    looked up. by-kind: weights copied for each row, one of a few kinds. inverse: of a matrix, that is multiplied with.
+    triangular-determinant, triangular-inverse: computed of such matrices as of any. einsum: of more than two operands,
+    in another order, forwards and backwards timed. shuffled, chosen: permutations of which a few places are used, by
+    torch and by NumPy's `choice`. penalty: squares of parameters. indexed: rows that are picked by an index, for the
+    sake of their gradients. layer-norm, gelu, silu, softmax, log-softmax: made of single operators."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

@@ -356,6 +356,7 @@ ILL: dict[str, Evidence] = {
     "PD10.taken-apart": otherwise("taken-apart"),
     "PD10.column-lookup": otherwise("columns"),
     "PD10.transform-length": otherwise("transform"),
+    "PD10.kernels-by-sample": otherwise("modulated"),
     "PD10.complex-transform": otherwise("real-transform"),
     "PD10.sparse-by-coordinates": otherwise("by-rows"),
     "PD10.diagonal-covariance": otherwise("diagonal-factor"),

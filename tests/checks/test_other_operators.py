@@ -32,6 +32,7 @@ KINDS = {
     "by-rows": "PD10.sparse-by-coordinates",
     "transform": "PD10.transform-length",
     "real-transform": "PD10.complex-transform",
+    "modulated": "PD10.kernels-by-sample",
     "messages": "PD10.scattered-sums",
     "integers": "PD10.integer-product",
     "unfolded": "PD10.unfolded-convolution",

@@ -15,6 +15,7 @@ from . import (
     lookups,
     matrices,
     messages,
+    modulated,
     penalties,
     picks,
     resizes,
@@ -105,7 +106,7 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     if func in messages.ADDED:
         return messages.summed(args, result, known)
     if func is CONVOLUTION:
-        return resizes.afterwards(args, known)
+        return resizes.afterwards(args, known) or modulated.by_sample(args)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args) or transforms.of_real(func, args, known)
     if func in _ENDS:
