@@ -51,7 +51,14 @@ def python_work(
 def _known_ms(evidence: Evidence, line: CodeLine) -> float:
     """What others say of it: calls that were watched, schedules, processes, a profiler."""
     profiler = profilers_calls(evidence)
-    watched = (evidence.call_sites, evidence.schedules, evidence.processes, evidence.programs, profiler)
+    watched = (
+        evidence.call_sites,
+        evidence.schedules,
+        evidence.processes,
+        evidence.programs,
+        evidence.messages,
+        profiler,
+    )
     calls = (call for seen in watched if not isinstance(seen, Missing) for call in seen)
     return sum(call.ms_per_step for call in calls if key(call.site) == key(line.site))
 

@@ -1,10 +1,21 @@
-"""Processes that the loop itself starts again and again, and programs that it asks in each step."""
+"""Processes that the loop itself starts again and again, programs that it asks in each step, and messages that it
+exchanges with processes of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.findings import Confidence, Finding, Fix, Measurement, Part, location, milliseconds, savings
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    Part,
+    Severity,
+    location,
+    milliseconds,
+    savings,
+)
 from perfdoctor.api.quantities import CallSite, Missing
 
 from .._shared.page_faults import page_faults_ms
@@ -12,6 +23,13 @@ from .case import Case
 
 _TIMED = (0.8, 1.0)
 """Of the calls' own time: a pool that stays takes its tasks too, and a program that is asked rarely still is."""
+_EXCHANGED = (0.4, 1.0)
+"""Of messages: what the other processes compute is to be done here then, and how long that is nobody knows from here."""
+_BRIEF_MS = 0.5
+"""Of a message, sent or received, on average: a pipe and two switches of processes take 0.05 to 0.3 ms on two CPUs, so
+what takes longer computes."""
+_SEVERAL = 2.0
+"""Messages per step, at least: one there and one back."""
 _AGAIN = 4
 """Calls that were seen, at least: a pool that is made and ended once is no habit."""
 
@@ -83,6 +101,37 @@ def asked(case: Case) -> Finding | None:
             risk="What is asked rarely is older when it is used.",
         ),
         savings=cost.savings(_TIMED, "the calls' own time, at every fifth step or rarer", Part.OTHER),
+    )
+
+
+def exchanged(case: Case) -> Finding | None:
+    """Messages that are so brief that passing them is what takes the time."""
+    calls = _again(case, case.evidence.messages)
+    spent_ms, often = sum(call.ms_per_step for call in calls), sum(call.calls_per_step for call in calls)
+    cost = case.worth(spent_ms)
+    if cost is None or often < _SEVERAL or spent_ms > _BRIEF_MS * often:
+        return None
+    return Finding(
+        id="PD12.messages-in-loop",
+        severity=Severity.NOTE,
+        confidence=Confidence.MEDIUM,
+        message="{calls:message} per step go between the loop and processes of its own: {cost_ms} ({cost_share})",
+        reasoning="each took {each_ms}, about as long as a pipe and two switches of processes do, so little of that "
+        "can be what the processes compute; the calls were timed in the job itself",
+        evidence=(
+            *cost.measured("in sending messages and waiting for them"),
+            _count(calls, "messages sent and received per step"),
+            milliseconds("each_ms", spent_ms / often, "per message"),
+        ),
+        location=location(max(calls, key=lambda call: call.ms_per_step).site),
+        fix=Fix(
+            text="Compute what takes microseconds in this process. Else give each process several to do at a time, "
+            "and read what managers hold once.",
+            code="envs = [Env(seed + number) for number in range(count)]  # no process for each\n"
+            "answers = [env.step(action) for env, action in zip(envs, actions)]",
+            risk="What the processes computed at the same time comes one after the other.",
+        ),
+        savings=cost.savings(_EXCHANGED, "the calls' own time, less what the processes compute", Part.OTHER),
     )
 
 

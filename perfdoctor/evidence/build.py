@@ -132,6 +132,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "statistics_updates": lambda rank, steps: memory.calls(rank.process, steps, "update_bn"),
     "processes": lambda rank, steps: memory.calls(rank.process, steps, "process"),
     "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
+    "messages": lambda rank, steps: memory.calls(rank.process, steps, "message"),
     "searched_modules": lambda rank, steps: memory.calls(rank.process, steps, "debug.frame"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),

@@ -128,7 +128,15 @@ from ill_runs.optimizer import (
     went_back_again,
     zeroed,
 )
-from ill_runs.other_processes import asks_a_program, crowded, polled, pool_for_each_batch, shared_gpu, throttled
+from ill_runs.other_processes import (
+    asks_a_program,
+    asks_environments,
+    crowded,
+    polled,
+    pool_for_each_batch,
+    shared_gpu,
+    throttled,
+)
 from ill_runs.repeated_work import computed_again, repeated, unchanged
 from ill_runs.shared_model import (
     actors_behind_a_lock,
@@ -377,6 +385,7 @@ ILL: dict[str, Evidence] = {
     "PD12.busy-helper": polled(),
     "PD12.started-each-step": pool_for_each_batch(),
     "PD12.programs-in-loop": asks_a_program(),
+    "PD12.messages-in-loop": asks_environments(),
     "PD12.gpu-shared": shared_gpu(),
     "PD12.gpu-throttled": on_gpu(host__gpu_throttled_share=0.9, host__gpu_throttled_clock=0.5),
     "PD13.too-many-threads": timed_threads(16, {1: 10.0, 2: 6.0, 16: 12.0}),

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
 import pytest
-from ill_runs.other_processes import asks_a_program, crowded, polled, pool_for_each_batch, shared_gpu, throttled
+from ill_runs.other_processes import (
+    asks_a_program,
+    asks_environments,
+    crowded,
+    polled,
+    pool_for_each_batch,
+    shared_gpu,
+    throttled,
+)
 from ills import ILL
 from perfdoctor.checks.other_processes import CHECK
 from samples import asked, healthy, ids, is_clear, number, on_gpu, with_
@@ -227,6 +235,19 @@ def test_a_program_that_is_asked_in_each_step_is_named_by_its_line() -> None:
     assert finding.id == "PD12.programs-in-loop"
     assert finding.location is not None and finding.location.line == 52
     assert "4.00 ms per step (16 %)" in _message(finding)
+
+
+def test_brief_messages_to_processes_of_its_own_are_an_opportunity_where_most_of_them_go() -> None:
+    finding = _found(asks_environments())
+    assert finding.id == "PD12.messages-in-loop" and finding.severity is Severity.NOTE
+    assert finding.location is not None and finding.location.line == 60
+    assert "16 messages per step" in _message(finding) and "4.00 ms (16 %)" in _message(finding)
+    assert (finding.savings.low_ms, finding.savings.high_ms) == (pytest.approx(1.6), pytest.approx(4.0))
+
+
+@pytest.mark.parametrize("calls", [1.0, 6.0])
+def test_long_messages_and_single_ones_are_waits_for_what_is_computed(calls: float) -> None:
+    assert is_clear(_examined(asks_environments(calls=calls)))
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,32 @@ def test_an_executor_starts_its_processes_as_it_is_given_work(calls: Calls) -> N
     assert _seen(calls) == {"process": 2}
 
 
+def _echo(pipe: Any) -> None:
+    while (message := pipe.recv()) is not None:
+        pipe.send(message)
+
+
+def test_messages_to_a_process_are_timed_with_the_wait_for_its_answers(calls: Calls) -> None:
+    ours, theirs = FORK.Pipe()
+    process = FORK.Process(target=_echo, args=(theirs,))
+    process.start()
+    for number in range(3):
+        ours.send(number)
+        assert ours.recv() == number
+    ours.send(None)
+    process.join()
+    assert _seen(calls) == {"process": 1, "message": 7}
+
+
+def test_what_a_manager_holds_is_asked_for_by_messages(calls: Calls) -> None:
+    with FORK.Manager() as manager:
+        shared = manager.list([7])
+        assert shared[0] == 7, "which makes a connection first"
+        before = _seen(calls)["message"]
+        assert shared[0] == 7
+        assert _seen(calls)["message"] == before + 2
+
+
 def test_a_program_is_timed_until_it_has_answered(calls: Calls) -> None:
     assert subprocess.run([sys.executable, "-c", "print(7)"], capture_output=True, check=True).stdout == b"7\n"
     assert os.system("true") == 0

@@ -112,6 +112,8 @@ class Evidence:
     """Lines in the loop that start processes of this one's code, or end their pool; a loader's workers apart."""
     programs: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines in the loop that run other programs, with what those take."""
+    messages: tuple[CallSite, ...] | Missing = NOT_RECORDED
+    """Lines in the loop that send messages to processes of the job's own, or wait for theirs, with what that takes."""
     searched_modules: tuple[CallSite, ...] | Missing = NOT_RECORDED
     """Lines below which transformers searches tensors for infinity and NaN, once for each call of a module."""
     code_lines: tuple[CodeLine, ...] | Missing = NOT_RECORDED

@@ -78,6 +78,13 @@ def pool_for_each_batch(ms: float = 4.0, calls: float = 2.0) -> Evidence:
     return with_(healthy(), step=step(_PARTS), processes=(call,))
 
 
+def asks_environments(ms: float = 4.0, calls: float = 16.0) -> Evidence:
+    """Eight processes, in each step of 25 ms."""
+    there = CallSite("message", Site("train.py", 60, "ask"), calls / 2, 0.7 * ms)
+    back = CallSite("message", Site("train.py", 61, "ask"), calls / 2, 0.3 * ms)
+    return with_(healthy(), step=step(_PARTS), messages=(there, back))
+
+
 def asks_a_program(ms: float = 4.0) -> Evidence:
     """In each step, how full the memory is."""
     call = CallSite("program", Site("train.py", 52, "main"), 1.0, ms)

@@ -1,4 +1,5 @@
-"""Processes that the job starts: from which line, and how long the loop stands in such calls in its steps.
+"""Processes that the job starts, and messages to them: from which line, and how long the loop stands in such calls in
+its steps.
 
 A loader's workers are not among them: the loader tells of those. Nor is what a logger or a checkpoint runs.
 """
@@ -15,7 +16,10 @@ STARTED = "process"
 """A process that goes on with this one's code, alone or in a pool: its start, and its pool's end."""
 ASKED = "program"
 """Another program, and all that it takes."""
+MESSAGE = "message"
+"""To a process of its own, through a pipe, or from there with all of the wait; a manager's objects send them too."""
 _CALLS = {
+    ("multiprocessing.connection", "_ConnectionBase"): (MESSAGE, ("send", "recv", "poll")),
     ("multiprocessing.process", "BaseProcess"): (STARTED, ("start",)),
     ("multiprocessing.pool", "Pool"): (STARTED, ("__init__", "terminate", "join")),
     ("concurrent.futures.process", "ProcessPoolExecutor"): (STARTED, ("shutdown",)),
