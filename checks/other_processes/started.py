@@ -24,7 +24,7 @@ from .case import Case
 _TIMED = (0.8, 1.0)
 """Of the calls' own time: a pool that stays takes its tasks too, and a program that is asked rarely still is."""
 _EXCHANGED = (0.4, 1.0)
-"""Of messages: what the other processes compute is to be done here then, and how long that is nobody knows from here."""
+"""Of messages: what the other processes compute is to be done here then, and nobody knows how long that is."""
 _BRIEF_MS = 0.5
 """Of a message, sent or received, on average: a pipe and two switches of processes take 0.05 to 0.3 ms on two CPUs, so
 what takes longer computes."""
