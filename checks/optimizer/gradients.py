@@ -18,6 +18,8 @@ _AHEAD = (0.8, 1.0)
 """Of the backward pass in layers that it need not reach: all of it, as far as it was told apart."""
 _BEHIND = (0.2, 0.5)
 """Of the backward pass in layers that it must come through: products for the weights are up to half of it."""
+_BYTES = 4
+"""Of a gradient's number, as DistributedDataParallel sends it."""
 _NOT_GIVEN = (
     "for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
     "    parameter.requires_grad_(False)"
@@ -44,6 +46,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         timed, method = _timed(timing), "the model's own passes, run again with and without after the last step"
         low, high = (fraction * _saved_ms(timing, passes_ms) for fraction in _AGAIN)
     cost = Cost(step, min((low + high) / 2, passes_ms))
+    sent_ms = _sent_ms(evidence, unused)
     if cost.share < limits.gradients_share:
         return None
     is_held = unused.held == unused.parameters
@@ -60,7 +63,8 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         + ("else " if is_held else "")
         + "read these"
         + ", except for the norm of all gradients" * unused.in_norm
-        + ("; the passes were run again: {now_ms} as they are, {frozen_ms} with these frozen" if timed else ""),
+        + ("; the passes were run again: {now_ms} as they are, {frozen_ms} with these frozen" if timed else "")
+        + ("; and the ranks add them up, up to {sent_ms}" if sent_ms else ""),
         evidence=(
             *cost.measured(),
             Measurement("parameters", unused.parameters, "count", "parameters that get gradients for nothing"),
@@ -69,6 +73,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             Measurement("elements", unused.elements, "count", "their elements"),
             Measurement("modules", _named(unused.modules), "text", "modules without an optimizer"),
             *timed,
+            *((milliseconds("sent_ms", sent_ms, "sending them to the other ranks, at most"),) if sent_ms else ()),
         ),
         location=location((made_at if is_held else None) or unused.made_at or unused.called_at),
         fix=Fix(
@@ -88,8 +93,16 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             ),
             remedies=("optimizer.freeze-unused",),
         ),
-        savings=savings(step, low, high, method, ceiling=min(high, passes_ms)),
+        savings=savings(step, low, high + sent_ms, method, ceiling=min(high, passes_ms) + sent_ms),
     )
+
+
+def _sent_ms(evidence: Evidence, unused: UnusedGradients) -> float:
+    """Of what sending gradients takes that no computing hides, their part, by their size."""
+    together = evidence.communication
+    if isinstance(together, Missing) or together.model is None or not together.model.total_parameter_size_bytes:
+        return 0.0
+    return together.exposed_ms * min(1.0, _BYTES * unused.elements / together.model.total_parameter_size_bytes)
 
 
 def _by_layer(unused: UnusedGradients, step: Step) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ill_runs.communication import MODEL, together
 from ill_runs.unused_gradients import BACKBONE_LINE, without_optimizer
 from perfdoctor.checks.optimizer import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
@@ -17,6 +18,14 @@ UNTIMED = Missing("other ranks would have to do the same")
 
 def _found(evidence: Evidence) -> Finding:
     return only(examine(evidence, CHECK.limits))
+
+
+def test_ranks_that_add_them_up_may_save_what_sending_them_takes() -> None:
+    model = with_(MODEL, total_parameter_size_bytes=2 * 4 * 11_000_000)
+    alone = _found(without_optimizer())
+    ranks = _found(with_(without_optimizer(), communication=together(sending_ms=4.0, model=model)))
+    assert ranks.savings.high_ms == pytest.approx(alone.savings.high_ms + 4.0 / 2)
+    assert ranks.savings.low_ms == pytest.approx(alone.savings.low_ms) and "add them up" in ranks.reasoning
 
 
 def test_a_backbone_that_was_never_frozen_is_found_by_what_its_passes_take() -> None:
