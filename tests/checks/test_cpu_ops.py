@@ -133,6 +133,14 @@ def test_what_its_operators_compute_whole_tensors_may_take_as_well() -> None:
     assert longer.low_ms / short.low_ms == pytest.approx(1 - 768 * 0.004 / 12.8)
 
 
+def test_a_loop_that_leaves_no_nodes_has_no_part_of_the_backward_pass() -> None:
+    run = element_loop()
+    assert not isinstance(run.hot_lines, Missing)
+    few = [with_(line, ops_per_step=40.0) if line.part == "backward" else line for line in run.hot_lines]
+    copies = _found(with_(run, hot_lines=tuple(few)))
+    assert number(copies, "backward_ms") < 0.5 < number(_found(run), "backward_ms")
+
+
 @pytest.mark.parametrize(("share", "count"), [(0.11, 0), (0.12, 1)])
 def test_a_loop_counts_from_a_tenth_of_the_step_on(share: float, count: int) -> None:
     assert len(_ids(element_loop(share=share))) == count

@@ -37,7 +37,10 @@ def element_loop(runs: float = 256.0, share: float = 0.6, op_us: float = 4.0, **
         )
         for i, part in enumerate((0.7, 0.3))
     )
-    return with_(healthy(), hot_lines=(*lines, *HOT_LINES))
+    others = (
+        with_(one, ops_per_step=one.ops_per_step + 2 * ops) if one.part == "backward" else one for one in HOT_LINES
+    )
+    return with_(healthy(), hot_lines=(*lines, *others))
 
 
 def sequential_loop(*carries: str, **changes: Any) -> Evidence:
