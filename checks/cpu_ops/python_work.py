@@ -27,6 +27,9 @@ _ASLEEP = 0.5
 _AWAKE = (Cause.RUNNING, Cause.PAGE_FAULTS, Cause.UNEXPLAINED)
 _BLOCKED = 0.7
 """Of a line's time, in which the thread wanted no CPU: it waits there, where nothing else in the step does."""
+_WITHOUT_CPU = 0.2
+"""Of its function's time, that the thread may have lacked a CPU: then it does both there, compute and wait. A commit of
+SQLite's in each step was on a CPU for half of its time."""
 _UNWAITED = (0.5, 1.0)
 """Of what a line waits: nobody knows from here whether the loop needs what it waits for."""
 
@@ -71,15 +74,20 @@ def _finding(evidence: Evidence, step: Step, lines: list[tuple[float, CodeLine]]
     split = compute(evidence)
     awake_ms = step.cpu_ms if isinstance(split, Missing) else split.ms(*_AWAKE)
     worst_ms, worst = max(lines, key=lambda pair: pair[0])
-    if step.working_ms - awake_ms <= _ASLEEP * spent_ms:
+    asleep_ms = step.working_ms - awake_ms
+    if asleep_ms <= _ASLEEP * spent_ms:
         return _computes(step, worst, worst_ms / spent_ms, cost)
     blocked_ms = 0.0 if isinstance(split, Missing) else split.ms(Cause.BLOCKED)
-    if blocked_ms <= _BLOCKED * worst_ms or awaited_pause(evidence) is not None or is_worked_for(evidence):
+    if not blocked_ms or awaited_pause(evidence) is not None or is_worked_for(evidence):
         return None
-    return _waits(step, worst, Cost(step, evidence.felt_ms(worst_ms)))
+    if blocked_ms > _BLOCKED * worst_ms:
+        return _waits(step, worst, Cost(step, evidence.felt_ms(worst_ms)))
+    if asleep_ms - blocked_ms <= _WITHOUT_CPU * spent_ms:
+        return _computes(step, worst, worst_ms / spent_ms, cost, waits=True)
+    return None
 
 
-def _computes(step: Step, worst: CodeLine, worst_share: float, cost: Cost) -> Finding:
+def _computes(step: Step, worst: CodeLine, worst_share: float, cost: Cost, *, waits: bool = False) -> Finding:
     return Finding(
         id="PD10.python-work",
         severity=Severity.NOTE,
@@ -87,7 +95,7 @@ def _computes(step: Step, worst: CodeLine, worst_share: float, cost: Cost) -> Fi
         message=f"{named(worst.site)} computes in Python and libraries other than torch: {{cost_ms}} per step "
         "({cost_share})",
         reasoning="training waits for it, and its lines issue hardly any operators; the line named takes {worst_share} "
-        "of that",
+        "of that" + ("; part of it is no computing but a wait, such as for a file or a database" if waits else ""),
         evidence=(
             *cost.measured("in lines of the function that issue hardly any operators"),
             share("worst_share", worst_share, "of that, in the line named"),

@@ -32,8 +32,8 @@ def test_a_tenth_of_the_step_is_enough(ms: float, fires: bool) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"issued_ms": 4.0}, {"asleep_ms": 2.6}, {"part": "input_wait"}, {"runs_per_step": 0.0}],
-    ids=["computes on tensors", "hardly computes", "makes batches", "began before the step"],
+    [{"issued_ms": 4.0}, {"part": "input_wait"}, {"runs_per_step": 0.0}],
+    ids=["computes on tensors", "makes batches", "began before the step"],
 )
 def test_what_is_no_work_of_pythons_is_left_alone(changes: dict[str, Any]) -> None:
     assert is_clear(examined(python_work(**changes)))
@@ -55,6 +55,15 @@ def test_a_line_that_waits_is_told_as_that() -> None:
     assert (finding.id, finding.severity) == ("PD10.waiting-line", Severity.NOTE)
     assert finding.location is not None and finding.location.line == DRAW_LINE.line
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((2.0, 4.0)), "of its dearest line"
+
+
+def test_what_computes_and_waits_as_long_is_told_with_both() -> None:
+    finding = found(python_work(asleep_ms=2.6))
+    assert finding.id == "PD10.python-work" and "a file or a database" in finding.reasoning
+    assert "a file or a database" not in found(python_work()).reasoning
+    starved = python_work(asleep_ms=2.6)
+    assert not isinstance(starved.step, Missing)
+    assert is_clear(examined(with_(starved, step=with_(starved.step, run_delay_ms=1.2)))), "it lacked a CPU"
 
 
 def test_where_it_waits_for_a_thread_that_pauses_that_one_is_told() -> None:
