@@ -19,7 +19,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Communication, Evidence, Missing, Site
 
 from .case import Case
-from .reasons import FIXES, OTHERS, PARTS, crowd_ms, mean, reason_of, times_data
+from .reasons import FIXES, OTHERS, PARTS, Reason, crowd_ms, mean, reason_of, times_data
 
 _STAYS = 0.75
 """Of the steps, in which a rank comes last for want of a CPU, from which on it is that CPU's fault: processes that
@@ -29,7 +29,12 @@ _EXPLAINS = 0.5
 _PASSES = ("forward", "backward")
 _SHOWN = 3
 """Ranks that are named one by one."""
+_COMPARE = "Compare what this rank does with what the others do, part by part."
 _CHANCE = "; they wait {crowd_ms} per step for a CPU themselves, so that another rank may be the late one next time"
+
+
+_DISPATCHED = "; it makes the batches of all ranks and sends them (`dispatch_batches`)"
+_BY_EACH = "Let each rank make its own batches, which is the default: `dispatch_batches=None`."
 
 
 def late_rank(case: Case) -> Finding | None:
@@ -42,7 +47,8 @@ def late_rank(case: Case) -> Finding | None:
     wanders = reason is not None and reason.name == OTHERS and together.late_share < _STAYS
     crowd = crowd_ms(others)
     by_chance = (reason is None or not reason.is_clear) and crowd >= together.late_ms
-    low, high = (1.0, 1.0) if reason is None else _saved(together, reason.name)
+    dispatched = _dispatched(case, reason)
+    low, high = (1.0, 1.0) if reason is None else _saved(together, reason.name, dispatched is not None)
     last = "rank {rank} is the last in {late_share} of the steps, with {own_ms} of its own"
     because = f": {reason.words} takes {{excess_ms}} longer" if reason else ""
     if together.beside:
@@ -54,7 +60,8 @@ def late_rank(case: Case) -> Finding | None:
         confidence=case.confidence,
         message=f"the others wait {{cost_ms}} per step ({{cost_share}}) for {_named(together)}{because}",
         reasoning=f"a collective ends when the last rank comes: {last} where the others have {{others_ms}}"
-        + (_CHANCE if by_chance else ""),
+        + (_CHANCE if by_chance else "")
+        + (_DISPATCHED if dispatched else ""),
         evidence=(
             *cost.measured("by which the next rank waits longer, per step"),
             Measurement("rank", late.rank, "count", "the rank that comes last most"),
@@ -67,8 +74,8 @@ def late_rank(case: Case) -> Finding | None:
             milliseconds("crowd_ms", crowd, "for which the others wait for a CPU"),
             Measurement("times_data", times_data(late, others), "ratio", "the data of the others, per step"),
         ),
-        location=location(_line(case.evidence, reason.name)) if reason else None,
-        fix=Fix(text=reason.fix if reason else "Compare what this rank does with what the others do, part by part."),
+        location=location(dispatched or _line(case.evidence, reason.name)) if reason else None,
+        fix=Fix(text=_BY_EACH if dispatched else reason.fix if reason else _COMPARE),
         savings=savings(
             case.step,
             low * together.late_low_ms,
@@ -81,8 +88,15 @@ def late_rank(case: Case) -> Finding | None:
     )
 
 
-def _saved(together: Communication, reason: str) -> tuple[float, float]:
-    """Of what a rank with more data is late by: once all have the same, the others have their part of that to do.
+def _dispatched(case: Case, reason: Reason | None) -> Site | None:
+    """Where Accelerate is told that the first rank makes the batches of all, if that is why this one is late."""
+    waits = reason is not None and reason.name == "input_wait" and case.together.late == 0
+    return case.evidence.job.option("dispatch_batches") if waits else None
+
+
+def _saved(together: Communication, reason: str, dispatched: bool) -> tuple[float, float]:
+    """Of what a rank with more data is late by, or one that makes the others' batches: once all have the same, the
+    others have their part of that to do.
 
     Where all of it was told, programs were promised up to 1.5x, 2.5x and 4.1x that gained 1.26x, 1.26x and 1.5x. At
     most half of the others' part is not felt, where their passes are quicker for batches that are alike. Passes that
@@ -92,7 +106,7 @@ def _saved(together: Communication, reason: str) -> tuple[float, float]:
     shared = 1 - (1 + len(together.beside)) / max(2, len(together.ranks))
     if reason == "data-size":
         return shared, (1 + shared) / 2
-    return (shared, 1.0) if reason in _PASSES else (1.0, 1.0)
+    return (shared, 1.0) if reason in _PASSES or dispatched else (1.0, 1.0)
 
 
 def _line(evidence: Evidence, reason: str) -> Site | Missing | None:

@@ -34,6 +34,16 @@ def test_two_like_ranks_are_clear() -> None:
     assert is_clear(_examined(two_ranks()))
 
 
+def test_a_first_rank_that_makes_the_batches_of_all_is_told_where_it_is_told_to() -> None:
+    dispatched = TrainerOption("dispatch_batches", Site("train.py", 132, "main"))
+    first = two_ranks(together(times(1, 10.5, 0.0), times(0, 0.5, 1.0, input_wait=10.3)), rank=0)
+    alone, told = _found(first), _found(with_(first, job__options=(dispatched,)))
+    assert told.location is not None and told.location.line == 132 and "dispatch_batches" in told.reasoning
+    assert told.savings.low_ms == pytest.approx(alone.savings.low_ms / 2), "then each has its own to make"
+    second = with_(late(part="input_wait"), job__options=(dispatched,))
+    assert "dispatch_batches" not in _found(second).reasoning
+
+
 def test_one_rank_waits_for_nobody() -> None:
     assert _examined(healthy()).kind is OutcomeKind.NOT_APPLICABLE
 

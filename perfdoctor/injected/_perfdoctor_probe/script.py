@@ -19,7 +19,7 @@ _WORDS = {
         "eval_steps eval_strategy save_steps save_strategy debug train_sampling_strategy group_by_length "
         "gradient_checkpointing full_determinism compute_metrics dataloader_num_workers dataloader_persistent_workers"
     ).split(),
-    "accelerate": ["gradient_accumulation_steps"],
+    "accelerate": ["gradient_accumulation_steps", "dispatch_batches"],
 }
 """By trainer: keywords that decide what it does in each step or between two."""
 _COUNTS_FOR = {"save_steps": "save_strategy", "eval_steps": "eval_strategy"}
