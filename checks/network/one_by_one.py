@@ -1,4 +1,4 @@
-"""Layers of one class that a loop calls one after the other, though none needs the one before."""
+"""Layers of one class that are called one after the other, in a loop or as gates, though none needs another."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ from perfdoctor.api.quantities import Missing, Siblings
 
 from .._shared.run_again import passes_cost, saved
 from .case import Case
+
+_OF_MANY = (
+    "q = self.query(x).unflatten(-1, (heads, width)).transpose(1, 2)  # all heads at once\n"
+    "hidden = torch.baddbmm(self.bias, x.expand(members, -1, -1), self.weight)  # (members, in, out)"
+)
+_OF_GATES = "i, f, g, o = self.gates(torch.cat([x, h], dim=1)).chunk(4, dim=1)  # one layer, four times as wide"
 
 
 def layers_one_by_one(case: Case, told: Collection[Location | None]) -> tuple[Finding, ...]:
@@ -47,16 +53,15 @@ def _finding(case: Case, one: Siblings) -> Finding | None:
             Measurement("layer", one.name or one.kind, "text", "the first of them"),
             *cost.measured("in all of them"),
             Measurement("members", one.members, "count", "layers in such a loop"),
-            Measurement("loop", one.loop, "text", "the loop"),
+            *((Measurement("loop", one.loop, "text", "the loop"),) if one.loop else ()),
             milliseconds("stacked_ms", one.stacked_ms, "one call with the weights of all"),
             milliseconds("now_ms", one.now_ms, "their calls one after the other"),
         ),
         location=location(one.at),
         fix=Fix(
             text="Keep the weights of all in one layer: one wide Linear and a view for heads, `torch.baddbmm` for an "
-            "ensemble.",
-            code="q = self.query(x).unflatten(-1, (heads, width)).transpose(1, 2)  # all heads at once\n"
-            "hidden = torch.baddbmm(self.bias, x.expand(members, -1, -1), self.weight)  # (members, in, out)",
+            "ensemble, one wide layer whose outputs are taken apart for gates.",
+            code=_OF_MANY if one.loop else _OF_GATES,
             risk="Checkpoints hold the weights layer by layer: stack them as they are loaded.",
         ),
         savings=savings(

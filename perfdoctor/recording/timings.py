@@ -222,7 +222,7 @@ class Siblings:
     at: Site
     """The user's line that leads to their calls."""
     loop: str
-    """The first line of the loop."""
+    """The first line of the loop; "" for the gates of a cell, which are called without one."""
     members: int
     """In one such loop."""
     calls_per_step: float

@@ -78,6 +78,38 @@ class AmongOthers(Joined):
         return self.last(super().forward(self.first(x)))
 
 
+class Gated(nn.Module):
+    """A cell with four gates of each, as attributes of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in "ifgo":
+            setattr(self, f"x_{name}", nn.Linear(WIDTH, WIDTH))
+            setattr(self, f"h_{name}", nn.Linear(WIDTH, WIDTH, bias=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = c = torch.zeros_like(x)
+        for _ in range(3):
+            i = torch.sigmoid(self.x_i(x) + self.h_i(h))
+            f = torch.sigmoid(self.x_f(x) + self.h_f(h))
+            g = torch.tanh(self.x_g(x) + self.h_g(h))
+            o = torch.sigmoid(self.x_o(x) + self.h_o(h))
+            c = f * c + i * g
+            h = o * torch.tanh(c)
+        return h
+
+
+class Stack(nn.Module):
+    """Four layers of one shape, each of which is given what the one before makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.three, self.four = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.four(self.three(self.two(self.one(x))))
+
+
 class Dropping(Head):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.dropout(super().forward(x), 0.5, train=True)
@@ -113,7 +145,16 @@ def test_they_are_told_together_with_what_one_call_takes(model: type[nn.Module],
     assert all(torch.equal(one.grad, then) for one, then in zip(job.parameters(), gradients, strict=True))
 
 
-@pytest.mark.parametrize("model", [InTurn, Unequal, Few])
+def test_gates_that_are_given_the_same_are_told_together_on_whatever_lines_they_are_called() -> None:
+    job = Gated()
+    ((facts, siblings),) = _rows(job)
+    assert (facts["kind"], facts["members"], facts["loop"]) == ("Linear", 4, "")
+    assert facts["milliseconds"] == 8 * 1.5, "those of the input and those of the state"
+    timed = _timed(siblings)
+    assert timed["now_ms"] > 0 and timed["stacked_ms"] > 0
+
+
+@pytest.mark.parametrize("model", [InTurn, Unequal, Few, Stack])
 def test_what_needs_the_one_before_or_has_other_shapes_is_left_alone(model: type[nn.Module]) -> None:
     assert _rows(model()) == []
 
