@@ -5,11 +5,11 @@ What it looks at
 Forward and backward time, floating-point operations, parameters and shapes of every layer in the profiled steps; what
 other layers would take in the place of the convolution that takes most, timed in the job's process after its last step;
 the operators that make gradients of embedding tables, or scale their rows; recurrent cells, and whole recurrent layers,
-that Python calls once per time step; layers of one class that a loop calls one after the other though none needs the
-one before, by their own passes and by one with the weights of all, which has to give the same numbers; layers of one
-class that are given the same rows, most of whose results have no gradient, by the model's own passes with each on the
-rest alone, which have to give the same numbers whatever stands in the other rows; and, in two steps, which classes the
-targets of a cross-entropy name and which rows of a table are looked up.
+that Python calls once per time step; layers of one class that a loop calls one after the other, or that a module gives
+the same as gates, though none needs the one before, by their own passes and by one with the weights of all, which has
+to give the same numbers; layers of one class that are given the same rows, most of whose results have no gradient, by
+the model's own passes with each on the rest alone, which have to give the same numbers whatever stands in the other
+rows; and, in two steps, which classes the targets of a cross-entropy name and which rows of a table are looked up.
 
 Of a trace: the kernels that take longest with the operators that launched them, and those that a compiler could fuse.
 
