@@ -2,17 +2,17 @@
 
 What it looks at
 ----------------
-Prints, log records, progress bars (tqdm), trackers (TensorBoard, W&B, MLflow and its client, as trainers use them too)
-and `ray.train.report` in the training loop, each call timed by the line that makes it; making W&B's histograms and
-images counts, and what `wandb.watch` does in the backward pass, by that pass's line. Evaluations between two steps of
-training: how often, how long, in which batches, and how much of the loop's time they take, by what: forward passes,
-waits, and what is done with their output, such as joining it with that of all batches before, as the trainer of
-transformers does. An evaluation is known by its loader; without one, by its input: the model that the job trains is
-called without gradients on a tensor that it was given in two earlier steps. Forward passes without gradients that are
-each given the tokens of the one before, and one more: a sequence written without a cache. Metrics of the training steps
-themselves: operators whose results end in single numbers that no backward pass and no optimizer needs; and lines
-without operators, where `tolist()` hands them numbers and none come back. Lines in which torch reads numbers to write
-a tensor out as text.
+Prints, log records, progress bars (tqdm), figures and pictures that are saved (matplotlib, Pillow), trackers
+(TensorBoard, W&B, MLflow and its client, as trainers use them too) and `ray.train.report` in the training loop, each
+call timed by the line that makes it; making W&B's histograms and images counts, and what `wandb.watch` does in the
+backward pass, by that pass's line. Evaluations between two steps of training: how often, how long, in which batches,
+and how much of the loop's time they take, by what: forward passes, waits, and what is done with their output, such as
+joining it with that of all batches before, as the trainer of transformers does. An evaluation is known by its loader;
+without one, by its input: the model that the job trains is called without gradients on a tensor that it was given in
+two earlier steps. Forward passes without gradients that are each given the tokens of the one before, and one more: a
+sequence written without a cache. Metrics of the training steps themselves: operators whose results end in single
+numbers that no backward pass and no optimizer needs; and lines without operators, where `tolist()` hands them numbers
+and none come back. Lines in which torch reads numbers to write a tensor out as text.
 
 Why it costs time
 -----------------

@@ -81,6 +81,20 @@ def test_what_prints_and_logs_is_timed_by_line_and_says_the_same(
     assert builtins.print is original
 
 
+def test_a_figure_and_a_picture_that_are_saved_are_logging_with_what_saving_them_draws(
+    bench: Bench, tmp_path: Path
+) -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(1, 1))
+    image = pytest.importorskip("PIL.Image").new("L", (4, 4))
+    bench.loggers.look()
+    figure.add_subplot().plot([1, 2])
+    figure.savefig(tmp_path / "curve.png")
+    image.save(tmp_path / "sample.png")
+    counts = {key: total[0] for key, total in bench.calls.totals.items()}
+    assert counts == {("log:Figure.savefig", 7): 1, ("log:Image.save", 7): 1}
+    assert (tmp_path / "curve.png").stat().st_size > (tmp_path / "sample.png").stat().st_size > 0
+
+
 def test_a_call_inside_another_counts_as_a_part_of_it(bench: Bench) -> None:
     bench.loggers.look()
     inner = bench.calls.wrap("log:inner", lambda: None, timeline.LOGGING, bench.calls.began_in_loop)

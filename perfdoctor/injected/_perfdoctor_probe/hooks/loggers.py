@@ -27,6 +27,9 @@ PLACES = (
     ("tqdm.std", "tqdm", ("refresh",)),
     ("torch.utils.tensorboard.writer", "SummaryWriter", _ADDED),
     ("tensorboardX.writer", "SummaryWriter", _ADDED),
+    # A figure is drawn when it is saved, which takes most of the time.
+    ("matplotlib.figure", "Figure", ("savefig",)),
+    ("PIL.Image", "Image", ("save",)),
     ("wandb.sdk.wandb_run", "Run", ("log", "log_artifact")),
     # `wandb.init` binds the run's method to the module's name, mostly before it is looked for.
     ("wandb", "", ("log",)),
@@ -50,6 +53,8 @@ _NAMES = {
     "LightningModule.log": "self.log",
     "LightningModule.log_dict": "self.log_dict",
     "flush": "SummaryWriter.flush",
+    "savefig": "Figure.savefig",
+    "save": "Image.save",
     "Histogram": "wandb.Histogram",
     "Image": "wandb.Image",
     "log_tensor_stats": "wandb.watch",
