@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..hooks.held_out import tensors
 from ..rows import milliseconds
 from . import rewritings
+from .source import given_at
 
 _LEAST_NS = 50_000
 """Operators that take less together are not worth trying anything else: calling one takes a tenth."""
@@ -36,6 +37,8 @@ _KEPT = 20
 _WHOLE_LINE = ("one-hot", "product")
 """Kinds in which the rest of their line falls away too, as far as it goes through as many numbers: what makes them, and
 lengths of what is written out."""
+_GIVEN = {"transform": ("n", "s", "n_fft")}
+"""Kinds that what a call is given decides, by these keywords: they are told where that is computed."""
 _CARRIED = 0.8
 """Of what is joined, what was joined before, at least: a memory that is not full yet gains a little with each step."""
 _PASSING = 24
@@ -376,7 +379,9 @@ def _row(kind: str, line: tuple, cases: "list[_Case]", beside: list, steps: int,
     other_ns = sum(case.tried.forward_ns for case in cases), sum(case.tried.backwards_ns() for case in passed)
     now, other = (tuple(milliseconds(ns, steps) for ns in way) for way in (now_ns, other_ns))
     then_at = sites.number((*largest.made[-1].stack[-1], None))
-    return row(kind, sites.number((*line, None)), len(cases) / steps, largest.shape, now, other, then_at)
+    file, number, function = line
+    at = sites.number((file, given_at(file, number, _GIVEN[kind]) if kind in _GIVEN else number, function, None))
+    return row(kind, at, len(cases) / steps, largest.shape, now, other, then_at)
 
 
 def row(kind: str, at: int, times: float, shape, now: tuple, other: tuple, then_at: "int | None" = None) -> dict:

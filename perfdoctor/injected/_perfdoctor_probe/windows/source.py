@@ -34,6 +34,30 @@ def function_node(code):
     return found[0] if len(found) == 1 else None
 
 
+def given_at(file: str, line: int, words: tuple) -> int:
+    """The line that computes what a call at `line` is given: by one of these keywords or as its second argument, where
+    that is a name which the function around has set before. `line` itself otherwise."""
+    tree = parsed(file)
+    around = [tree] if tree is not None else []
+    names = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        if not getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0):
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            around.append(node)
+        elif isinstance(node, ast.Call):
+            given = [one.value for one in node.keywords if one.arg in words] or node.args[1:2]
+            names.update(one.id for one in given if isinstance(one, ast.Name))
+    innermost = max(around, key=lambda node: getattr(node, "lineno", 0), default=None)
+    sets = [
+        node.lineno
+        for node in (nodes_within(innermost) if innermost is not None else ())
+        if isinstance(node, ast.Assign) and node.lineno < line
+        if any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    ]
+    return max(sets, default=line)
+
+
 def nodes_within(function):
     """The nodes of a function, and not of those that are defined in it."""
     nodes = list(function.body)

@@ -14,12 +14,13 @@ def by_sample(args: tuple) -> "Other | None":
         return None
     samples = x.reshape(groups, -1, *x.shape[2:])
     each = kernels.reshape(groups, -1, *kernels.shape[1:])
-    before, after = _scales(each)
-    spatial = (1,) * (x.dim() - 2)
-    before, after = before.reshape(*before.shape, *spatial), after.reshape(*after.shape, *spatial)
+    rest = (None, stride, padding, dilation, False, output_padding, 1)
+    scales: list = []
 
     def make():
-        rest = (None, stride, padding, dilation, False, output_padding, 1)
+        if not scales:  # the job has them at hand
+            scales.extend(one.reshape(*one.shape, *(1,) * (x.dim() - 2)) for one in _scales(each))
+        before, after = scales
         made = CONVOLUTION(samples * before, each[0], *rest) * after
         return made.reshape(1, -1, *made.shape[2:])
 
