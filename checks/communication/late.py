@@ -31,8 +31,6 @@ _SHOWN = 3
 """Ranks that are named one by one."""
 _COMPARE = "Compare what this rank does with what the others do, part by part."
 _CHANCE = "; they wait {crowd_ms} per step for a CPU themselves, so that another rank may be the late one next time"
-
-
 _DISPATCHED = "; it makes the batches of all ranks and sends them (`dispatch_batches`)"
 _BY_EACH = "Let each rank make its own batches, which is the default: `dispatch_batches=None`."
 
