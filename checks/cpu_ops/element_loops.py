@@ -43,14 +43,14 @@ def element_loops(
     iterations need one another are an opportunity at most: no whole tensor holds what they compute. A library's loop
     says nothing of that: the function that a solver calls at one time after the other was told to compute on whole
     tensors."""
-    sizes, cells = _batch_sizes(evidence), _cells(evidence)
+    sizes, cells, batches = _batch_sizes(evidence), _cells(evidence), _batches(evidence)
     many = [
         line
         for line in lines
         if _is_python(line)
         and not (line.loop is not None and line.loop.by_library)
         and key(line.site) not in told
-        and _is_repeated(line, sizes, limits)
+        and _is_repeated(line, line.runs_per_step / batches, sizes, limits)
         and not any(_calls_cell(line, cell) for cell in cells)
     ]
     apart, in_turn = ([line for line in many if _is_sequential(line) is one] for one in (False, True))
@@ -119,6 +119,16 @@ def _batch_sizes(evidence: Evidence) -> tuple[int, ...]:
     return tuple(loader.batch_size for loader in loaders if loader.batch_size is not None)
 
 
+def _batches(evidence: Evidence) -> float:
+    """Batches that a step takes from the loader that feeds it: with 48 micro-batches each line of a network runs 48
+    times, and is no loop over elements."""
+    loaders = evidence.loaders
+    if isinstance(loaders, Missing):
+        return 1.0
+    most = max((one for one in loaders if one.batch_size), key=lambda one: one.batches, default=None)
+    return 1.0 if most is None else max(1.0, most.steady_batches_per_step)
+
+
 def _is_python(line: Line) -> bool:
     """Whether the line issues its operators itself: in the backward pass only that of a `torch.autograd.Function`."""
     return line.part in PYTHON_PARTS or (line.part == "backward" and not line.site.via)
@@ -136,15 +146,24 @@ def _calls_cell(line: Line, cell: Layer) -> bool:
     return line.part == "forward" and runs_as_often(line, cell) and cell.forward_ms >= 0.5 * line.ms_per_step
 
 
-def _is_repeated(line: Line, batch_sizes: tuple[int, ...], limits: Limits) -> bool:
-    runs = line.runs_per_step
+def _is_repeated(line: Line, runs: float, batch_sizes: tuple[int, ...], limits: Limits) -> bool:
+    """`runs`: of the line, for one batch."""
     if "rnn.py" in line.site.via:
         return False  # the same, also of torch's layers for whole sequences
     of_layers = line.loop is not None and line.loop.of_layers
+    if _is_bare(line):
+        return runs >= limits.least_runs
     least = limits.forward_runs if of_layers or line.site.function == "forward" else limits.loop_runs
     if of_layers:
         return runs >= least  # and none that happen to be as many as samples
     return runs >= least or (runs >= limits.least_runs and any(abs(runs - size) < 0.5 for size in batch_sizes))
+
+
+def _is_bare(line: Line) -> bool:
+    """Whether the line stands in the loop itself, and calls operators and no layers: its iterations differ in what they
+    compute on, and not in what they compute."""
+    loop = line.loop
+    return loop is not None and loop.body is None and not (loop.of_layers or loop.carries or line.site.via)
 
 
 def _grouped(lines: list[Line]) -> list[_Loop]:

@@ -16,7 +16,8 @@ class Limits:
     forward_runs: int = 64
     """The same inside a `forward`, where deep networks call the same line once per block."""
     least_runs: int = 8
-    """Fewer are no loop, even where they equal the batch size."""
+    """Fewer are no loop, even where they equal the batch size, or the line stands in a loop that was read: one over the
+    nine nodes of a graph, two operators each, took a third of a small network's step."""
     small_op_us: float = 50.0
     """Mean time of the line's operators: above, they work, and Python around them does not matter."""
     read_share: float = 0.05

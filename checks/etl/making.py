@@ -17,6 +17,8 @@ _TELLING = 0.25
 """A line that takes a quarter of making a batch is worth a look; below, the time is all over the place."""
 _CHEAP_SAMPLE_MS = 0.1
 """Up to this time per sample, `__getitem__` is Python overhead rather than work."""
+_LOOKED_UP_US = 15.0
+"""Of a line per sample, from which on it does more than index: two tensors take 5 to 8 us, a row of a frame 25."""
 _TOGETHER = (0.5, 0.95)
 """Of collating, and of the wait, that numbers which lie together save."""
 _TORCH_COLLATE = ("", "default_collate", "default_convert")
@@ -174,6 +176,8 @@ def _scattered(case: Case, fetch: Fetch) -> Finding:
 def _per_sample_indexing(case: Case, fetch: Fetch) -> Finding:
     samples = case.loader.batch_size or 1
     where, measured = told(fetch)
+    line = hottest(fetch)
+    looks_up = line is not None and 1000 * line.share * fetch.total_ms >= _LOOKED_UP_US * samples
     return case.finding(
         "per-sample-indexing",
         "{samples:cheap sample is|cheap samples are} picked one by one",
@@ -189,5 +193,6 @@ def _per_sample_indexing(case: Case, fetch: Fetch) -> Finding:
             Measurement("sample_us", fetch.getitem_ms / samples * 1000, "us", "fetching one sample"),
             *measured,
         ),
+        at=line.site if line is not None and looks_up else None,
         warning_share=case.limits.indexing_share,
     )

@@ -102,6 +102,17 @@ def test_many_cheap_samples_ask_for_indexing_in_one_go() -> None:
     assert "BatchSampler" in finding.fix.code
 
 
+@pytest.mark.parametrize(("us", "at"), [(14.0, LOADER_LINE.line), (16.0, 79)])
+def test_a_line_that_looks_each_of_them_up_in_a_table_is_the_place(us: float, at: int) -> None:
+    """A row of a data frame takes 25 us, of two tensors 5 to 8."""
+    line = CodeLine(Site("data.py", 79, "__getitem__"), "input_wait", True, 0.0, 0.8)
+    made_ms = 32 * us / 0.8 / 1000
+    cheap = fetch((0.9 * made_ms, 0.9 * made_ms), (0.1 * made_ms, 0.1 * made_ms), lines=(line,))
+    finding = found(waiting(made_ms, cheap, train_ms=made_ms, num_workers=0, batch_size=32))
+    assert finding.id == "PD03.per-sample-indexing"
+    assert finding.location is not None and finding.location.line == at
+
+
 def test_a_collate_function_of_the_jobs_own_that_takes_the_time_is_the_cause() -> None:
     """Tokenising 64 sentences in it takes 3.6 ms, picking them 0.04."""
     line = CodeLine(Site("data.py", 7, "tokenise"), "input_wait", True, 0.0, 0.6)

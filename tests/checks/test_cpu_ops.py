@@ -116,6 +116,25 @@ def test_blocks_of_a_deep_network_are_no_loop(runs: float, count: int) -> None:
     assert len(_ids(element_loop(runs, function="forward"))) == count
 
 
+@pytest.mark.parametrize(
+    ("runs", "changes", "site", "count"),
+    [
+        (9.0, {}, {}, 1),
+        (7.0, {}, {}, 0),
+        (9.0, {"of_layers": True}, {}, 0),
+        (9.0, {"body": LOSS_LINE}, {}, 0),  # the lines are in what it calls
+        (9.0, {}, {"via": "torch/nn/modules/linear.py forward"}, 0),
+        (9.0, {"carries": ("h",)}, {}, 0),
+    ],
+)
+def test_lines_of_a_loop_that_was_read_and_calls_operators_alone_are_few(
+    runs: float, changes: dict[str, object], site: dict[str, str], count: int
+) -> None:
+    run = with_(sequential_loop(runs=runs, function="forward", **site), loaders=())
+    lines = [replace(one, loop=one.loop and with_(one.loop, **changes)) for one in run.hot_lines]  # type: ignore
+    assert len(_ids(with_(run, hot_lines=tuple(lines)))) == count
+
+
 def test_a_network_called_once_is_no_loop_however_many_operators_it_has() -> None:
     whole = Line(Site("train.py", 41, "main"), "forward", 5000.0, 8.0, 5.0, 1.0, 1.0, 1.0)
     assert is_clear(examine(with_(healthy(), hot_lines=(whole,)), CHECK.limits))

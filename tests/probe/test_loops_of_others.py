@@ -48,7 +48,7 @@ def _around(files: tuple[str, str], at: int, *inside: tuple[str, int, str], func
 
 @pytest.mark.parametrize("at", [TRAINS, OF_A_SAMPLE])
 def test_a_function_that_a_package_calls_again_and_again_is_in_that_ones_loop(files: tuple[str, str], at: int) -> None:
-    assert _around(files, at) == {"line": 3, "header": "for t in times", "by_library": True}
+    assert _around(files, at) == {"line": 3, "header": "for t in times", "carries": [], "by_library": True}
 
 
 def test_a_package_that_loops_inside_the_line_makes_none_of_it(files: tuple[str, str]) -> None:
@@ -78,8 +78,8 @@ def test_a_sequential_makes_no_loop_of_the_line_that_calls_it_but_of_the_modules
     found = loops.around([inside, (job, OF_A_SAMPLE, "run")])
     assert found is not None and found["header"] == "for sample in samples"
     found = loops.around([(job, SLOPE, "slope"), inside, (job, TRAINS, "run")])
-    assert found is not None and found["header"] == "for module in self" and found["of_layers"]
-    assert "body" not in found, "nobody is to change torch's"
+    assert found is not None and found["header"] == "for module in self" and found["by_library"]
+    assert "body" not in found and not found["carries"], "nobody is to change torch's"
 
 
 def _line_of(text: str) -> int:

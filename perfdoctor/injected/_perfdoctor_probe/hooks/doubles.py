@@ -1,5 +1,5 @@
 """Tensors in float64, or of pairs of such numbers, that share the memory of NumPy's arrays, which are of that type
-unless somebody says otherwise; and the lines that made them so."""
+unless somebody says otherwise, or were computed of one alone; and the lines that made them so."""
 
 import functools
 
@@ -24,6 +24,8 @@ class Doubles:
         """A line, by the storage."""
         self.left = _MOST
         """Of them, until those that are gone are forgotten."""
+        self.lines: "dict[int, set[tuple]]" = {}
+        """Those that made so many numbers: a constant keeps its number of them from the array to the buffer."""
 
     def following(self, from_numpy, guarded):
         """`torch.from_numpy` as it is, and what it makes noted."""
@@ -43,14 +45,22 @@ class Doubles:
     def _note(self, tensor) -> None:
         if self.left <= 0 or tensor.numel() < _LEAST:
             return
-        storage = tensor.untyped_storage()
-        self.made[storage._cdata] = StorageWeakRef(storage), self.sites.place(2)
+        storage, place = tensor.untyped_storage(), self.sites.place(2)
+        self.made[storage._cdata] = StorageWeakRef(storage), place
+        if place is not None and len(self.lines) < _MOST:
+            self.lines.setdefault(tensor.numel(), set()).add(place)
         self.left -= 1
         if not self.left:
             self.made = {number: held for number, held in self.made.items() if not held[0].expired()}
             self.left = _MOST - len(self.made)
 
     def origin(self, tensor) -> int:
-        """The line, as a site; -1 where it is none of these."""
-        held = self.made.get(tensor.untyped_storage()._cdata) if tensor.dtype in WIDE else None
-        return -1 if held is None or held[0].expired() or held[1] is None else self.sites.number(held[1])
+        """The line, as a site; -1 where it is none of these. Of a tensor with memory of its own, the only line that
+        made one of as many numbers."""
+        if tensor.dtype not in WIDE:
+            return -1
+        reference, place = self.made.get(tensor.untyped_storage()._cdata, (None, None))
+        if reference is None or reference.expired():
+            lines = self.lines.get(tensor.numel(), ())
+            (place,) = lines if len(lines) == 1 else (None,)
+        return -1 if place is None else self.sites.number(place)

@@ -22,7 +22,7 @@ from .passes import PassMicrobenchmark, Way, always, each, tensors_in
 from .turned import Turned
 
 _LIMIT_NS = 3_000_000_000
-"""For all ways of all calls. Ways are left out, the last first, until two rounds fit."""
+"""For all ways of all calls. Ways are left out, the last first, until two rounds fit, at a stretch."""
 _BESIDE_NS = 1_500_000_000
 """For a way that may not fit the model, and is tried by itself beside the passes as they are."""
 _RECOMPUTED_NS = 6_000_000_000

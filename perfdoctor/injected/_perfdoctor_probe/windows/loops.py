@@ -57,11 +57,11 @@ class Loops:
                 loop = inside[0]
                 if (file, loop.lineno) in self.steps:
                     return None
-                if self._is_others(file):
-                    return {"line": loop.lineno, "header": _header(loop), "by_library": True}
+                if self._is_inside(file):
+                    return {"line": loop.lineno, "header": _header(loop), "carries": [], "by_library": True}
                 carries = state or dependence.carried(loop, line, modules, of_class)[:3]
                 found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
-                if depth and not (is_container(file) or self.is_library(file)):
+                if depth and not self.is_library(file):
                     found["body"] = file, line, function
                 if _calls_element(loop):
                     found["of_layers"] = True
