@@ -29,6 +29,9 @@ _FAILING_S = 10.0
 """A disk that stays full for so long stays full: what cannot be written is not worth waiting for."""
 _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
+_AGAIN, _AGAIN_S = 25, 30.0
+"""Passes that it makes again after its last step, each about as long as one, and the time for them at most. A network of
+0.55 s a step took 11 s for them."""
 _HELLOS_S = 5.0
 """For ranks of this machine that are slower to their first step than the one that was looked at."""
 _AGREEING_S = 8.0
@@ -297,7 +300,7 @@ def _stop(watch: _Watch) -> Ending:
     last = common_step(server.ranks, margin=len(server.ranks) > 1)
     for rank in server.ranks:
         server.send(rank, {"do": "stop", "step": last})
-    how = _leaving(watch, max(_GRACE_S, 3 * slowest + MARGIN_S))
+    how = _leaving(watch, max(_GRACE_S, 3 * slowest + MARGIN_S, min(_AGAIN_S, _AGAIN * slowest)))
     if how is not None:
         return Ending("stopped", detail=how)
     job.end()
