@@ -30,8 +30,7 @@ _FAILING_S = 10.0
 _GRACE_S = 10.0
 """For a job to leave after it was told to stop at a step, before SIGTERM; at least three of its steps."""
 _AGAIN, _AGAIN_S = 25, 30.0
-"""Passes that it makes again after its last step, each about as long as one, and the time for them at most. A network of
-0.55 s a step took 11 s for them."""
+"""Passes that it makes again after its last step, each about as long as one, and the time for them at most."""
 _HELLOS_S = 5.0
 """For ranks of this machine that are slower to their first step than the one that was looked at."""
 _AGREEING_S = 8.0

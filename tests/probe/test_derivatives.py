@@ -13,7 +13,7 @@ import torch
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe import timeline
-from perfdoctor.injected._perfdoctor_probe.windows import call_sites, derivatives
+from perfdoctor.injected._perfdoctor_probe.windows import derivatives, issued
 from perfdoctor.injected._perfdoctor_probe.windows.repeats import RepeatsWindow
 
 STEPS = 3
@@ -185,7 +185,7 @@ class _Asked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        _Asked.answers.append(call_sites._derives(sys._getframe()))
+        _Asked.answers.append(issued._derives(sys._getframe()))
         return grad * 2
 
 

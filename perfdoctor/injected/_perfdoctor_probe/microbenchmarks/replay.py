@@ -16,6 +16,8 @@ _ROUNDS = 7
 _LIMIT_NS = 40_000_000
 """For the rounds of one comparison; the round in which it is reached is the last."""
 _SHORT_MS = 0.05
+_LONG_MS = 200.0
+"""Calls from which on loading their kernels is a small part of the first."""
 PLACES = 3
 """Tensors in so many places in memory: in one of them a convolution took 10.1 ms that takes 7.8 ms in others, and an
 LSTM 35 ms that takes 26 ms in most."""
@@ -118,7 +120,8 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None, of=min) -> "list
     Of the calling thread's CPU time, unless another `clock` is asked for: beside a busy neighbour a call that is longer
     than a time slice never runs through, and a quarter of it does, which made quarters look twice as fast. What else
     disturbs only ever adds, and in turns it disturbs all alike. The first round counts only if it took ten times the
-    limit: it loads the kernels and touches the pages (an LSTM of oneDNN took 55 ms then, 1 ms afterwards).
+    limit, or the limit in long calls: it loads the kernels and touches the pages (an LSTM of oneDNN took 55 ms then,
+    1 ms afterwards).
     """
     clock = clock or time.thread_time_ns
     began = time.perf_counter_ns()
@@ -132,7 +135,8 @@ def in_turns(ways: list, limit_ns: int = _LIMIT_NS, clock=None, of=min) -> "list
                 way()
             times.append(milliseconds(clock() - start, calls))
         rounds.append(times)
-        if time.perf_counter_ns() - began > (limit_ns if attempt else 10 * limit_ns):
+        counts = attempt or min(times) > _LONG_MS
+        if time.perf_counter_ns() - began > (limit_ns if counts else 10 * limit_ns):
             break
         if not attempt:
             began = time.perf_counter_ns()
