@@ -37,7 +37,10 @@ def extrapolated(
     process: ProcessRecording, selection: Selection | Missing, parts: JobParts, recurring: Sequence[Recurring]
 ) -> WholeJob | Missing:
     """`parts` are those of the observed job."""
-    plan = process.planned
+    plan, later = process.planned, process.afterwards
+    if later is not None:
+        at = f"{later.site.file}:{later.site.line}"
+        return Missing(f"after this loop it trains on at {at}", "watch all of it with --to-end", code="trains-on")
     if plan is None:
         return Missing("how many steps the job takes is not known")
     if plan.steps <= len(process.steps):

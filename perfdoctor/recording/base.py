@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step", "no-worker", "drifts"]
+MissingCode = Literal["", "not-python", "torch-broken", "no-torch", "no-step", "no-worker", "drifts", "trains-on"]
 """Why a job has no step: the probe never started, torch could not be imported, or was not, or nothing trained, or no
 worker of an engine reported. Why nothing is extrapolated: its steps get longer or shorter."""
 

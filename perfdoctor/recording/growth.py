@@ -177,3 +177,12 @@ class Planned:
     """Who says so: the job's own `for` statements, or its trainer."""
     at_most: bool = False
     """The trainer stops early where nothing gets better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Afterwards:
+    """The job that perfdoctor ends would train on after this loop."""
+
+    step: int
+    site: Site
+    """The first line that does, by the source of the functions under way."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..injected._perfdoctor_probe import records
 from . import ray
 from .base import Missing, Site
-from .growth import Growth, Planned
+from .growth import Afterwards, Growth, Planned
 from .lines import EpochStartsWindow, LateShardingSeen, LinesWindow, SameResultsWindow, SitesWindow
 from .loading import (
     BatchSeen,
@@ -201,6 +201,8 @@ class ProcessRecording:
     growth: Growth | None
     """None where nothing grew."""
     planned: Planned | None
+    afterwards: Afterwards | None
+    """None where nothing was seen to train after the loop, and of a job that was not ended."""
     counters: Counters | Missing | None
     memory: MemoryWindow | Missing | None
     """None where it was not asked for."""
@@ -325,6 +327,7 @@ KINDS: Mapping[str, str] = {
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",
+    "afterwards": "afterwards",
     "window counters": "counters",
     "window memory": "memory",
     "window objects": "objects",

@@ -46,6 +46,10 @@ def whole_job_sentence(job: JobAnatomy) -> str:
     """How much was observed, who says how long the job is, and what is not in it."""
     whole = job.whole
     if isinstance(whole, Missing):
+        if whole.code == "trains-on":
+            return (
+                f"Perfdoctor ended the job early: {whole.reason}, which was not seen. --to-end watches the whole job."
+            )
         return f"The whole job's time is not extrapolated: {whole.reason}." if whole.code == "drifts" else ""
     seen = wording.duration(job.wall_ms)
     text = f"Perfdoctor ended the job after {seen}; {_SAID_BY[whole.by]} how many steps it takes"

@@ -53,6 +53,12 @@ def test_steps_to_come_take_what_those_took_that_were_seen(tmp_path: Path) -> No
     assert found.steps == IN_ALL and found.by == "loops" and not found.at_most
 
 
+def test_a_job_that_trains_on_after_its_loop_is_not_extrapolated(tmp_path: Path) -> None:
+    places = {"k": "site", "id": 7, "file": "train.py", "line": 30, "function": "main"}
+    found = job(tmp_path, places, {"k": "afterwards", "step": SEEN, "site": 7}).whole
+    assert isinstance(found, Missing) and found.code == "trains-on" and "train.py:30" in found.reason
+
+
 def test_what_comes_at_regular_steps_goes_on_so(tmp_path: Path) -> None:
     found = whole(tmp_path, *evaluated(40, 80), walls=longer(40, 80))
     assert found.parts.evaluation == pytest.approx(200 * IN_ALL / EPOCH, rel=0.05)

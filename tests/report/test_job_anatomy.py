@@ -70,6 +70,14 @@ def test_steps_that_drift_are_told_for_what_they_are() -> None:
     assert whole_job_sentence(ANATOMY) == ""
 
 
+def test_what_trains_on_afterwards_was_not_seen() -> None:
+    why = Missing("after this loop it trains on at train.py:30", "watch all of it with --to-end", code="trains-on")
+    assert whole_job_sentence(with_(ANATOMY, whole=why)) == (
+        "Perfdoctor ended the job early: after this loop it trains on at train.py:30, which was not seen. "
+        "--to-end watches the whole job."
+    )
+
+
 def test_savings_are_told_of_the_whole_job_and_of_what_was_seen() -> None:
     finding = replace(WORKERS, savings=Savings(1.0, 0.5, 1.0, 0.1, ""))
     seen = with_findings(two_findings(), finding)

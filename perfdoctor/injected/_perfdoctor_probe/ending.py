@@ -93,7 +93,8 @@ class Ending:
         self.probe.recorder.flush()
 
     def _note_plan(self) -> None:
-        """How long the job would have been that we are about to end, from inside its loop."""
+        """How long the job would have been that we are about to end, from inside its loop, and what it does then."""
+        from .windows.afterwards import trains_afterwards
         from .windows.planned import planned
 
         probe = self.probe
@@ -101,3 +102,6 @@ class Ending:
         plan = planned(probe.sites, step, probe.loading)
         if plan is not None:
             probe.recorder.record("planned", step=step, **plan)
+        later = trains_afterwards(probe.sites)
+        if later >= 0:
+            probe.recorder.record("afterwards", step=step, site=later)

@@ -17,6 +17,11 @@ def of(frame, step: int) -> "dict | None":
     return ask(variables(frame, {"self"}).get("self"), step) if ask is not None else None
 
 
+def is_loop(file: str) -> bool:
+    """Whether it is where a trainer's loop is."""
+    return file.endswith((*_FIT_LOOP, _TRAINER))
+
+
 def package(file: str) -> str:
     """The folder of a trainer's file that all files of its package are in."""
     folder = os.path.dirname(file)
