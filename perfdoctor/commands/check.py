@@ -16,7 +16,7 @@ from ..config.settings import Config
 from ..diagnosis.diagnoses import Diagnosis
 from ..diagnosis.registry import codes
 from ..errors import PerfdoctorError
-from ..evidence.model import Missing
+from ..evidence.model import Evidence, Missing
 from ..evidence.series import StepSeries, series
 from ..exits import Exit, worst
 from ..launch import command as commands
@@ -318,7 +318,15 @@ def next_command(diagnosis: Diagnosis, directory: RunDirectory, job: str) -> str
         return f"perfdoctor explain {diagnosis.ranked[0].id.partition('.')[0]}"
     if isinstance(diagnosis.evidence.step, Missing):
         return "perfdoctor env"
+    if _trains_on(diagnosis.evidence) and not diagnosis.evidence.job.nodes:
+        return wording.clean(f"perfdoctor check --to-end {job}")
     return f"perfdoctor report {shown(directory)} --output markdown:report.md"
+
+
+def _trains_on(evidence: Evidence) -> bool:
+    """Whether perfdoctor ended the job before it had begun all of its training."""
+    whole = evidence.anatomy if isinstance(evidence.anatomy, Missing) else evidence.anatomy.whole
+    return isinstance(whole, Missing) and whole.code == "trains-on"
 
 
 def shown(directory: RunDirectory) -> str:

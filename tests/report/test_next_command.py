@@ -11,7 +11,7 @@ from diagnosis_samples import CHECKS, EVIDENCE, EXPLICIT_GC, tried, two_findings
 from perfdoctor.commands.check import next_command
 from perfdoctor.commands.typed_job import TypedJob
 from perfdoctor.diagnosis.diagnoses import Diagnosis
-from perfdoctor.evidence.model import JobEnd, JobNode
+from perfdoctor.evidence.model import JobAnatomy, JobEnd, JobNode, JobParts, Missing
 from perfdoctor.recording.directory import RunDirectory
 
 RUN = RunDirectory(Path("/runs/one"))
@@ -42,6 +42,13 @@ def test_after_the_trials_comes_the_explanation() -> None:
 def test_without_findings_the_report_is_there_to_be_kept() -> None:
     said = next_command(with_findings(Diagnosis(EVIDENCE, CHECKS, None)), RUN, "train.py")
     assert said == "perfdoctor report /runs/one --output markdown:report.md"
+
+
+def test_what_a_job_trains_after_it_was_ended_is_watched_next() -> None:
+    seen = JobAnatomy(8_000.0, True, True, JobParts(), 200, Missing("it trains on at train.py:30", code="trains-on"))
+    evidence = replace(EVIDENCE, anatomy=seen)
+    said = next_command(with_findings(Diagnosis(evidence, CHECKS, None)), RUN, "train.py --lr 1")
+    assert said == "perfdoctor check --to-end train.py --lr 1"
 
 
 @pytest.mark.parametrize(
