@@ -27,5 +27,7 @@ def test_the_demo_is_ill_in_several_ways(perfdoctor: Perfdoctor) -> None:
 def test_the_healthy_sample_is_clear(perfdoctor: Perfdoctor) -> None:
     checked = perfdoctor.check("--steps", "100", SAMPLES / "healthy_train.py")
     assert checked.code == 0, checked.stderr
-    outcomes = {code: checked.check(code)["outcome"] for code in ("PD03", "PD04", "PD07", "PD08")}
+    assert not checked.alarming, checked.stdout
+    # Not PD07: what bfloat16 would save on a CPU that multiplies it is about what is worth telling.
+    outcomes = {code: checked.check(code)["outcome"] for code in ("PD03", "PD04", "PD08")}
     assert set(outcomes.values()) == {"clear"}, checked.stdout

@@ -21,23 +21,29 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 def trains_afterwards(sites) -> int:
     """The first line that does, as a site; -1 where none was seen. What follows within the outermost loop is a part of
     it."""
-    places = []
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if trainer_plans.is_loop(file):
-            places = [(None, 0, True)]
-        elif not file.startswith((_OWN, "<")) and not sites.is_library(file):
-            over, loops = _under_way(frame.f_code, frame.f_lineno)
-            places = [(frame.f_code, over, True)] if loops else [*places, (frame.f_code, over, False)]
-        frame = frame.f_back
-    if not places or not places[0][2]:
-        return -1
-    for code, over, _ in places:
-        line = _first_to_train(code, over) if code is not None else 0
+    for code, over in _from_the_loop_on(sites, sys._getframe(1)):
+        line = _first_to_train(code, over)
         if line:
             return sites.at(code, line)
     return -1
+
+
+def _from_the_loop_on(sites, frame) -> "list[tuple]":
+    """The functions under way that hold the outermost loop, or lead to it, the innermost first, each with the last line
+    of what it is about there. A trainer's loop is the outermost; none where there is no loop."""
+    found: "list[tuple]" = []
+    in_loop = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if trainer_plans.is_loop(file):
+            found, in_loop = [], True
+        elif not file.startswith((_OWN, "<")) and not sites.is_library(file):
+            over, is_loop = _under_way(frame.f_code, frame.f_lineno)
+            if is_loop:
+                found, in_loop = [], True
+            found.append((frame.f_code, over))
+        frame = frame.f_back
+    return found if in_loop else []
 
 
 def _under_way(code, line: int) -> "tuple[int, bool]":
