@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Measurement, Severity, milliseconds, severity, share
 from perfdoctor.api.quantities import Evidence, Loader, Missing, OpProfile, Site, Step
 
+from .._shared.feeding import feeding
 from .._shared.lines import backward_line, model_call
 from .growth import Growth
 
@@ -52,10 +53,7 @@ class Case:
     @property
     def loader(self) -> Loader | None:
         """The one that feeds the loop."""
-        loaders = self.evidence.loaders
-        if isinstance(loaders, Missing):
-            return None
-        return max(loaders, key=lambda loader: loader.batches, default=None)
+        return feeding(self.evidence)
 
     @property
     def micro_batches(self) -> int:

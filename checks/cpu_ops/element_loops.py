@@ -19,6 +19,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, Layer, Line, Loop, Missing, Site, Step
 
+from .._shared.feeding import feeding
 from .._shared.lines import CELLS, PYTHON_PARTS, key, places, runs_as_often
 from .limits import Limits
 
@@ -122,11 +123,8 @@ def _batch_sizes(evidence: Evidence) -> tuple[int, ...]:
 def _batches(evidence: Evidence) -> float:
     """Batches that a step takes from the loader that feeds it: with 48 micro-batches each line of a network runs 48
     times, and is no loop over elements."""
-    loaders = evidence.loaders
-    if isinstance(loaders, Missing):
-        return 1.0
-    most = max((one for one in loaders if one.batch_size), key=lambda one: one.batches, default=None)
-    return 1.0 if most is None else max(1.0, most.steady_batches_per_step)
+    loader = feeding(evidence)
+    return max(1.0, loader.steady_batches_per_step) if loader is not None and loader.batch_size else 1.0
 
 
 def _is_python(line: Line) -> bool:

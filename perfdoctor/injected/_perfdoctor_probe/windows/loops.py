@@ -9,7 +9,8 @@ from . import dependence
 
 _HEADER = 60
 """Characters kept of a loop's first line."""
-_UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
+UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
+"""Of a file that is to be parsed."""
 
 
 class Loops:
@@ -31,7 +32,7 @@ class Loops:
         """
         try:
             return self._around(stack)
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
 
     def enclosing(self, file: str, line: int, function: str) -> list:

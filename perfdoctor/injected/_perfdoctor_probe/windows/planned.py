@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from . import trainer_plans
 from .holdings import variables
-from .loops import Loops
+from .loops import UNREADABLE, Loops
 from .named import attribute
 from .source import called
 from .tensor_sizes import array_type
@@ -18,7 +18,6 @@ from .tensor_sizes import array_type
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 """Its loops go over hooks and parameters."""
-_UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
 _AROUND = ("tqdm", "track")
 """They show how far a loop is, tqdm's and rich's."""
 _RANGES = ("range", "trange")
@@ -61,7 +60,7 @@ def planned(sites, step: int, loading=None) -> "dict | None":
                 # Folds, or a search for parameters: how often the trainer will train is not known.
                 return None if _loops(sites, _outside(frames[index:])) else plan
         return _by_loops(_loops(sites, frames), step, loading)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -58,13 +58,14 @@ def given_at(file: str, line: int, words: tuple) -> int:
     return max(sets, default=line)
 
 
-def nodes_within(function):
-    """The nodes of a function, and not of those that are defined in it."""
+def nodes_within(function, leaves_out=lambda node: False):
+    """The nodes of a function, and not of those that are defined in it, nor what lies in one that `leaves_out`."""
     nodes = list(function.body)
     while nodes:
         node = nodes.pop()
         yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        apart = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda))
+        if not apart and not leaves_out(node):
             nodes.extend(ast.iter_child_nodes(node))
 
 
