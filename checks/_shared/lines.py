@@ -41,6 +41,11 @@ def backward_line(evidence: Evidence) -> Line | None:
     return max(asking, key=lambda line: (line.passes_per_update, bool(line.site.via)), default=None)
 
 
+def decided(at: Site | Missing, otherwise: Site | Missing | None) -> Site | Missing | None:
+    """The line that decides something, where it is known."""
+    return otherwise if isinstance(at, Missing) else at
+
+
 def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site | Missing | None:
     """The line that gives a trainer one of these options, where the site is that of a call in which a library decides;
     else the site."""

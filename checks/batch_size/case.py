@@ -8,7 +8,7 @@ from perfdoctor.api.findings import Measurement, Severity, milliseconds, severit
 from perfdoctor.api.quantities import Evidence, Loader, Missing, OpProfile, Site, Step
 
 from .._shared.feeding import feeding
-from .._shared.lines import backward_line, model_call
+from .._shared.lines import backward_line, decided, model_call
 from .growth import Growth
 
 
@@ -151,7 +151,7 @@ class Case:
         if self.evidence.job.batch_at is not None:
             return self.evidence.job.batch_at
         if self.loader is not None:
-            return self.loader.site
+            return decided(self.loader.batch_at, self.loader.site)
         lines = self.evidence.hot_lines
         sizes = self.first_input
         making = [] if isinstance(lines, Missing) or not sizes else [line for line in lines if sizes in line.shapes]

@@ -8,7 +8,7 @@ from perfdoctor.api.causes import HANDOVER_MS, Bursts, Overlap, one_thread_takes
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, savings
 from perfdoctor.api.quantities import Cause, Fetch, Missing
 
-from .._shared.lines import told_trainer
+from .._shared.lines import decided, told_trainer
 from .._shared.loader_fixes import persistent_workers, prefetch, workers
 from .cheaper import CHEAPER
 from .making import doing, picks_samples_singly, told
@@ -80,6 +80,7 @@ def too_few_workers(case: Case, fetch: Fetch, model: Overlap, more: MoreWorkers)
             Measurement("wanted", more.count, "count", "workers that would keep up"),
             *line,
         ),
+        at=decided(case.loader.workers_at, case.loader.site),
     )
 
 
@@ -185,7 +186,12 @@ def restarted_workers(case: Case) -> Finding | None:
             Measurement("start_method", loader.start_method or "fork", "text", "start method"),
             *case.called(),
         ),
-        location=location(told_trainer(job, loader.site, "dataloader_persistent_workers", "dataloader_num_workers")),
+        location=location(
+            decided(
+                loader.persistent_at,
+                told_trainer(job, loader.site, "dataloader_persistent_workers", "dataloader_num_workers"),
+            )
+        ),
         about=case.name,
         fix=persistent_workers(job, loader.made),
         savings=savings(

@@ -71,7 +71,7 @@ def small_batches(evidence: Evidence, step: Step, seen: Evaluations, limits: Lim
             milliseconds("evaluation_ms", seen.ms, "an evaluation"),
             Measurement("every", round(seen.every_steps), "count", "steps from one to the next"),
         ),
-        location=location(told_trainer(evidence.job, seen.loader_site, "per_device_eval_batch_size")),
+        location=location(told_trainer(evidence.job, seen.batch_at, "per_device_eval_batch_size")),
         fix=Fix(
             text="Evaluate in batches at least as large as training's: without gradients they need less memory.",
             code=f"val_loader = DataLoader(..., batch_size={training_samples})",

@@ -11,6 +11,7 @@ from ..recording.lines import CodeLine, LinesWindow
 from ..recording.model import Columns, Ints, ProcessRecording
 from ..recording.repeats import RepeatsWindow
 from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, Site, UnloadedPasses
+from .same_loaders import given_to
 from .steady import REGULAR_SHARE, Mask
 
 _MANY = 8
@@ -117,6 +118,7 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
     )
     later = used["wait_us"][used["first"] == 0]
     made = next((one for one in process.loaders if one.id == loader), None)
+    batch_at = given_to(process, [loader]).batch_size
     within = set(typical["step"].tolist())
     sites = [iterator.site for iterator in process.iterators if iterator.loader == loader]
     start_us = sum(us for step, us in _starts_and_ends(process, {loader}) if step in within) + int(
@@ -145,7 +147,7 @@ def build(process: ProcessRecording, anatomy: JobAnatomy | Missing) -> Evaluatio
         training_samples=_samples(process, [one for one in found.training_loaders.tolist() if one != loader]),
         num_workers=made.num_workers if made else 0,
         persistent_workers=bool(made and made.persistent_workers),
-        loader_site=made.site if made else NO_LINE,
+        batch_at=made.site if made and isinstance(batch_at, Missing) else batch_at,
         iterated_at=iterated_at,
         asked_at=(None if held_out else _asked_at(process, loader, found.training_loaders)) or iterated_at,
         regular=count > REGULAR_SHARE * len(steps) or (held_out and process.cycle is not None),

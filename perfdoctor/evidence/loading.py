@@ -13,7 +13,7 @@ from ..recording.loading import LoaderMade, WorkerSample
 from ..recording.model import Columns, ProcessRecording
 from .lines import late_sharding, making, making_here, same_making, same_making_here
 from .model import NO_LINE, NOT_ASKED, Fetch, Loader, Missing, Site, WorkerThreads
-from .same_loaders import alike, made_for, started_by
+from .same_loaders import alike, given_to, made_for, started_by
 from .stats import trimmed_mean
 from .steady import ALONE, Mask, Selection
 
@@ -77,6 +77,7 @@ def _loader(
     first_waits = batches["wait_us"][mine & first] / 1000
     batches_per_step = float(chosen.sum()) / selection.count
     sizes = [seen.bytes for seen in process.batches_seen if seen.loader in ids]
+    given = given_to(process, ids)
     return Loader(
         **{f.name: getattr(made, f.name) for f in fields(made)},
         batches=int(chosen.sum()),
@@ -100,6 +101,9 @@ def _loader(
         steps_ms=_turns(selection),
         again=next((asked for asked in process.samples_asked if asked.loader in ids), NOT_ASKED),
         ids=ids,
+        batch_at=given.batch_size,
+        workers_at=given.num_workers,
+        persistent_at=given.persistent_workers,
     )
 
 

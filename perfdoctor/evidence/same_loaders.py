@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..recording.loading import LoaderMade
+from ..recording.loading import LoaderGiven, LoaderMade
 from ..recording.model import Columns, ProcessRecording
 from .model import Site
 from .steady import Selection
@@ -42,6 +42,11 @@ def _in_turn(groups: list[list[LoaderMade]], steady: Columns) -> list[list[Loade
     if any(spans[later][0] < spans[earlier][1] for earlier, later in pairwise(ordered)):
         return groups
     return [[made for place in ordered for made in groups[place]]]
+
+
+def given_to(process: ProcessRecording, ids: Collection[int]) -> LoaderGiven:
+    """Where it was decided what the first of these loaders was given of which that is known."""
+    return next((given for given in process.given if given.loader in ids), LoaderGiven(-1))
 
 
 def started_by(

@@ -37,6 +37,16 @@ class LoaderMade:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderGiven:
+    """The lines of the job's that decide what a loader was given, as far as its source says so."""
+
+    loader: int
+    batch_size: Site | Missing = NO_LINE
+    num_workers: Site | Missing = NO_LINE
+    persistent_workers: Site | Missing = NO_LINE
+
+
+@dataclass(frozen=True, slots=True)
 class IteratorMade:
     """An iterator of a loader was started."""
 

@@ -21,6 +21,7 @@ from .loading import (
     BatchSeen,
     IteratorEnded,
     IteratorMade,
+    LoaderGiven,
     LoaderMade,
     SamplesAsked,
     ShapesSeen,
@@ -146,6 +147,7 @@ class ProcessRecording:
     samples: tuple[Sample, ...]
     worker_samples: tuple[WorkerSample, ...]
     loaders: tuple[LoaderMade, ...]
+    given: tuple[LoaderGiven, ...]
     iterators: tuple[IteratorMade, ...]
     iterators_ended: tuple[IteratorEnded, ...]
     batches_seen: tuple[BatchSeen, ...]
@@ -284,6 +286,7 @@ KINDS: Mapping[str, str] = {
     "sample": "samples",
     "worker_sample": "worker_samples",
     "loader": "loaders",
+    "given": "given",
     "iter": "iterators",
     "iterend": "iterators_ended",
     "batch": "batches_seen",

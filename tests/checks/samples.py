@@ -262,7 +262,7 @@ EVALUATIONS = Evaluations(
     training_samples=32,
     num_workers=0,
     persistent_workers=False,
-    loader_site=Site("train.py", 13, "main"),
+    batch_at=Site("train.py", 13, "main"),
     iterated_at=Site("train.py", 60, "evaluate"),
     asked_at=Site("train.py", 44, "main"),
 )

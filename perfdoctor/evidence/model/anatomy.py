@@ -159,8 +159,8 @@ class Evaluations:
     """In a batch of a training loader; 0 where that is not known."""
     num_workers: int
     persistent_workers: bool
-    loader_site: Site | Missing
-    """The line that made the loader."""
+    batch_at: Site | Missing
+    """The line that decides how large its batches are, else the one that made the loader."""
     iterated_at: Site | Missing
     """The line that starts its iterator, or that calls the model on a held-out tensor."""
     asked_at: Site | Missing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from ...recording.base import Missing, Site
+from ...recording.base import NO_LINE, Missing, Site
 from ...recording.lines import CodeLine, LateSharding, SameResult
 from ...recording.loading import LoaderMade, SamplesAsked
 from ...recording.repeats import Equivalent, RepeatedWork
@@ -118,6 +118,12 @@ class Loader(LoaderMade):
     rest."""
     ids: tuple[int, ...] = ()
     """Of all that count as this one; `id` is the first."""
+    batch_at: Site | Missing = NO_LINE
+    """The line that decides how large its batches are, where the job's source says so."""
+    workers_at: Site | Missing = NO_LINE
+    """The same of how many workers it has."""
+    persistent_at: Site | Missing = NO_LINE
+    """The same of whether they outlive an epoch."""
 
     @property
     def iterator_ms(self) -> float:

@@ -20,6 +20,7 @@ class Ending:
         self.time_finally = guarded("final microbenchmark", self._time_finally)
         self.ask_again = guarded("samples", self._ask_again)
         self.note_plan = guarded("planned", self._note_plan)
+        self.note_given = guarded("origins", self._note_given)
         self.is_exit = False
         """Whether the process is ending: what hooks meet from here on may be half taken down."""
         self.reset()
@@ -37,6 +38,7 @@ class Ending:
             probe.trials.abandon()
         if discarded:
             self.note_plan()
+        self.note_given()
         probe.write_sample()
         probe.sampling.end()
         # Takes 10 ms per 100,000 objects, so only here, after the last step.
@@ -91,6 +93,11 @@ class Ending:
         for record in asked_again(self.probe.loading):
             self.probe.recorder.record("samples", **record)
         self.probe.recorder.flush()
+
+    def _note_given(self) -> None:
+        """Where the job's source decides what its loaders are given."""
+        for record in self.probe.loading.given():
+            self.probe.recorder.record("given", **record)
 
     def _note_plan(self) -> None:
         """How long the job would have been that we are about to end, from inside its loop, and what it does then."""

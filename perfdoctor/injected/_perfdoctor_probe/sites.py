@@ -77,6 +77,16 @@ def users_frame(frame, is_library):
     return frame
 
 
+def callers(frame, is_library, most: int) -> "list[tuple]":
+    """Code and line of the user's functions on a stack, the innermost first."""
+    found = []
+    while frame is not None and len(found) < most:
+        if not is_library(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
 def users_modules(is_library) -> dict:
     """Modules of the user's by name, the script first."""
     found = {}

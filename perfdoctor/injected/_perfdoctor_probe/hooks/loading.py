@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset, Subset
 from .. import procfs, records, settings
 from ..changes import unseen
 from ..recorder import columns
+from ..sites import callers
 from .collector import Pauses
 
 _SIZED_BATCHES = 3
@@ -53,6 +54,10 @@ _ITERATORS = 1000
 """Iterators remembered, from which on those that have ended are forgotten."""
 _CALLERS = 4
 """Lines told that lead to the making of an iterator."""
+_FOLLOWED = 32
+"""Loaders whose making is followed back, and functions that led to it."""
+_GIVEN = {"batch_size": 1, "num_workers": 5, "persistent_workers": 14}
+"""What is followed to the line that decides it, with its place among the arguments of `DataLoader`."""
 
 
 def describe_batch(batch) -> "tuple[int, int, list[str], list[str]]":
@@ -109,6 +114,11 @@ class Loading:
         """Loaders and iterators, so far; in a worker those that were there before it, if it was forked."""
         self.dataset_sites: "dict[int, int]" = {}
         self.loader_sites: "dict[int, int]" = {}
+        self.makings: "dict[int, tuple]" = {}
+        """By loader: the functions of the user's that led to it, the innermost first, its class, and what it was
+        given."""
+        self.firsts: "dict[int, int]" = {}
+        """By line, the first loader that it has made."""
         self.reset()
 
     def reset(self) -> None:
@@ -160,6 +170,9 @@ class Loading:
         identity = self.ids[id(loader)] = self.count
         self.loader_sites[identity] = first
         self.count += 1
+        if len(self.makings) < _FOLLOWED:
+            self.makings[identity] = self._making(loader) if site == first else self.makings.get(self.firsts[first])
+        self.firsts.setdefault(first, identity)
         batch_sampler = getattr(loader, "batch_sampler", None)
         makers = self._makers(loader.collate_fn, dataset)
         try:
@@ -183,6 +196,24 @@ class Loading:
             maker=next((self.sites.at(code, code.co_firstlineno) for code in makers), -1),
             padder=self._padder(makers),
         )
+
+    def _making(self, loader) -> tuple:
+        given = {name: getattr(loader, name) for name in _GIVEN}
+        return callers(sys._getframe(2), self.sites.is_library, _FOLLOWED), type(loader), given
+
+    def given(self) -> "list[dict]":
+        """By loader: the lines that decide what it was given, as sites; -1 where that is not known."""
+        from ..windows.origins import Sources, decided_at
+
+        sources, found = Sources(self.sites.is_library), []
+        for identity, (led, kind, given) in ((one, making) for one, making in self.makings.items() if making):
+            names = (kind.__name__, "DataLoader", "__init__")
+            at = {
+                name: self.sites.number(decided_at(led, names, name, _GIVEN[name], value, sources))
+                for name, value in given.items()
+            }
+            found += [{"loader": identity, **at}] if max(at.values()) >= 0 else []
+        return found
 
     def _padder(self, makers: list) -> int:
         """The line of theirs that says to what length they pad; -1 for none."""
