@@ -84,7 +84,8 @@ Example
 How to fix
 ----------
 Follow the finding: each worker's share taken of the raw records and not of samples; what is the same for every sample
-computed once, in `__init__` or by `functools.lru_cache`; samples without anything random made once, before training;
+computed once, in `__init__` or by `functools.lru_cache`; samples without anything random, and what comes before it in
+others, made once, before training;
 whole arrays instead of a loop over their elements; rows in an array or a shared tensor instead of a `Manager`'s list;
 more workers where they would keep up, fewer where handing over
 costs more than making, batched indexing where single samples are cheap and many, indices drawn all at once where the
@@ -119,7 +120,9 @@ that a function is taken to depend on nothing else. Within three batches few sam
 some of them only is seen where they do. Of functions of libraries those alone are followed that the user's code gives a
 file or its path: not one in C (`pickle.load`, `cv2.imread`), nor an image that a library's transform decodes. What
 cannot be compared (a table, a large file) is taken to be the same where the file was not written since.
-Two samples stand for all; a data set whose objects cannot be compared, or that works in workers only, is not known.
+Two samples stand for all, also for what comes first in each before random numbers are drawn: not where these are drawn
+at once, nor by a generator that is made for each sample. A data set whose objects cannot be compared, or that works in
+workers only, is not known.
 Jobs that end by themselves are not asked for samples.
 
 Shares are seen in workers of the first two iterators that make eight batches, and in generators of the job's own: not

@@ -21,8 +21,8 @@ from .sampling import slow_sampler
 from .waiting import Case, fetch_measurements
 from .workers import WORTH, more_workers, rebuilt_iterator, too_few_workers, uneven_batches, worker_collections
 
-_WHOLE_SAMPLES = ("PD03.samples-made-again", "PD03.lost-by-workers")
-"""What spares the making of samples, and not of something in them."""
+_WHOLE_SAMPLES = ("PD03.samples-made-again", "PD03.part-made-again", "PD03.lost-by-workers")
+"""What spares the making of samples, and not of a function's result in them."""
 
 
 def waiting(case: Case) -> tuple[Finding, ...]:

@@ -1,5 +1,5 @@
 """Samples that are made again in every epoch, though they are the same each time and would fit into memory, or though
-the data set keeps them: in workers that end with the epoch."""
+the data set keeps them: in workers that end with the epoch. Or the part of them that comes before anything random."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from .waiting import Case, fetch_measurements
 
 _SAVED = (0.75, 1.0)
 """Of the data set's time: picking a sample from memory takes some of it."""
+_BASIS = "the share of the wait that the data set explains, of which picking a sample from memory keeps up to 25 %"
 _OBJECT_BYTES = 500
 """Of the objects around a sample's numbers: a tuple, two tensors."""
 
@@ -42,7 +43,7 @@ def samples_made_again(case: Case, fetch: Fetch, beside: float) -> Finding | Non
     again = comes_again(case.evidence, loader.steady_batches_per_step * case.samples, loader.length or 0)
     if not again or is_cheap(case, fetch):
         return None
-    return _lost_by_workers(case, fetch, beside) or _made_again(case, fetch, beside)
+    return _lost_by_workers(case, fetch, beside) or _made_again(case, fetch, beside) or _part(case, fetch, beside)
 
 
 def _lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
@@ -68,16 +69,15 @@ def _lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
 
 
 def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
-    loader, size, line = case.loader, _bytes(case), hottest(fetch)
+    loader, asked, line = case.loader, case.loader.again, hottest(fetch)
+    size = _kept_bytes(case, asked.bytes) if isinstance(asked, SamplesAsked) and asked.same is True else None
     if size is None:
         return None
     return _finding(
         case,
         fetch,
         max(0.0, 1 - beside),
-        Measurement("samples", loader.length or 0, "count", "samples in the data set"),
-        Measurement("all_bytes", size, "bytes", "of all samples"),
-        Measurement("free_bytes", free_bytes(case.evidence), "bytes", "of memory that is free"),
+        *_kept(case, size, "of all samples"),
         id="PD03.samples-made-again",
         message="each epoch makes the same samples again: {getitem_ms} per batch in the data set",
         reasoning="two samples were each asked for twice after the last step: they were the same both times, and no "
@@ -89,8 +89,37 @@ def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
             risk="The first epoch starts later by what making them takes, and random changes that are added to the "
             "data set later would be made once, too.",
         ),
-        basis="the share of the wait that the data set explains, of which picking a sample from memory keeps up to "
-        "25 %",
+        basis=_BASIS,
+    )
+
+
+def _part(case: Case, fetch: Fetch, beside: float) -> Finding | None:
+    """Of samples that differ: what comes before anything random."""
+    asked = case.loader.again
+    fixed = asked.fixed if isinstance(asked, SamplesAsked) else None
+    size = None if fixed is None else _kept_bytes(case, fixed.bytes)
+    if fixed is None or size is None:
+        return None
+    return _finding(
+        case,
+        fetch,
+        max(0.0, fixed.share - beside),
+        share("fixed", fixed.share, "of the making of a sample, before anything random"),
+        Measurement("drawn_at", str(fixed.drawn_at), "text", "where random numbers are first drawn"),
+        *_kept(case, size, "of what all samples hold then"),
+        id="PD03.part-made-again",
+        message="each epoch makes the same part of each sample again, {fixed} of {getitem_ms} per batch",
+        reasoning="two samples were asked for again, line by line: up to {drawn_at}, where random numbers are drawn, "
+        "all names held the same each time; what they hold of all {samples:sample} would take {all_bytes}, of "
+        "{free_bytes} free",
+        place=fixed.at,
+        fix=Fix(
+            text="Make that part once and keep it; leave to `__getitem__` what is random.",
+            code="self.prepared = [prepare(record) for record in records]  # once, in __init__\n"
+            "sample = augment(self.prepared[index])  # in __getitem__",
+            risk="The first epoch starts later by what making them takes.",
+        ),
+        basis=_BASIS,
     )
 
 
@@ -131,10 +160,15 @@ def _finding(
     )
 
 
-def _bytes(case: Case) -> int | None:
-    """Of all samples, where they are the same each time and fit into memory."""
-    asked, length = case.loader.again, case.loader.length
-    if not isinstance(asked, SamplesAsked) or asked.same is not True or not length:
-        return None
-    size = length * (asked.bytes + _OBJECT_BYTES)
-    return size if fits(case.evidence, size, case.limits.memory_share) else None
+def _kept_bytes(case: Case, each: int) -> int | None:
+    """Of all samples, where they fit into memory with so many bytes each."""
+    size = (case.loader.length or 0) * (each + _OBJECT_BYTES)
+    return size if size and fits(case.evidence, size, case.limits.memory_share) else None
+
+
+def _kept(case: Case, size: int, what: str) -> tuple[Measurement, ...]:
+    return (
+        Measurement("samples", case.loader.length or 0, "count", "samples in the data set"),
+        Measurement("all_bytes", size, "bytes", what),
+        Measurement("free_bytes", free_bytes(case.evidence), "bytes", "of memory that is free"),
+    )

@@ -89,6 +89,20 @@ class BatchSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FixedPart:
+    """What comes first when a sample is made, is the same each time, and is followed by what is drawn at random."""
+
+    share: float
+    """Of the time of a sample."""
+    bytes: int
+    """Of all that names hold then, where random numbers are first drawn."""
+    at: Site | Missing = NO_LINE
+    """The line in it that takes most, in the data set, or in what does both."""
+    drawn_at: Site | Missing = NO_LINE
+    """The line that draws."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplesAsked:
     """Two samples of a data set, each asked for twice after the last step of a job that perfdoctor ends."""
 
@@ -105,6 +119,8 @@ class SamplesAsked:
     kept: float = 0.0
     """Of the time that each took, the share that it did not take when it was asked for again, after another one: the
     data set keeps what it has made."""
+    fixed: FixedPart | None = None
+    """Of samples that differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ill_runs.etl import (
     lost_by_workers,
     made_again,
     made_each_epoch,
+    part_made_again,
     same_result,
     sharded_late,
     waiting,
@@ -127,6 +128,23 @@ def test_samples_that_are_the_same_each_time_are_told_at_their_loader() -> None:
     assert number(finding, "all_bytes") == 5_000 * 40_500
     part = 20.7 * 25.0 / 25.7
     assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.75 * part, part))
+
+
+def test_of_samples_that_differ_the_part_before_anything_random_is_told() -> None:
+    finding = found(ILL["PD03.part-made-again"])
+    assert (finding.id, finding.severity) == ("PD03.part-made-again", Severity.ERROR)
+    assert finding.location == Location("data.py", 21, "__getitem__")
+    assert number(finding, "all_bytes") == 5_000 * 40_500
+    assert next(one.value for one in finding.evidence if one.name == "drawn_at") == "data.py:23 in __getitem__"
+    part = 0.8 * 20.7 * 25.0 / 25.7
+    assert (finding.savings.low_ms, finding.savings.high_ms) == pytest.approx((0.75 * part, part))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"share": 0.02}, {"bytes": 10**8}, {"length": None}], ids=["little", "large", "stream"]
+)
+def test_a_part_that_is_little_or_does_not_fit_is_left_to_each_epoch(changes: dict[str, Any]) -> None:
+    assert "PD03.part-made-again" not in ids(examined(part_made_again(**changes)))
 
 
 def test_of_slow_samples_the_hottest_line_is_told() -> None:

@@ -25,6 +25,7 @@ from torch.utils.data import (
     SequentialSampler,
     TensorDataset,
 )
+from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import samples
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_again
@@ -33,7 +34,7 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_
 def asked(dataset: Any, **loader: Any) -> list[dict[str, Any]]:
     made = DataLoader(dataset, **{"batch_size": 4, **loader})
     made_with = SimpleNamespace(dataset=dataset, batch_sampler=made.batch_sampler, sampler=made.sampler)
-    return asked_again(SimpleNamespace(running={"an iterator": (3, made_with)}))
+    return asked_again(SimpleNamespace(running={"an iterator": (3, made_with)}, sites=UsersFile(__file__)))
 
 
 class Made(Dataset[Any]):

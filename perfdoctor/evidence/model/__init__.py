@@ -20,6 +20,7 @@ from ...recording.host import GpuProcess as GpuProcess
 from ...recording.layers import *
 from ...recording.libraries import *
 from ...recording.lines import *
+from ...recording.loading import FixedPart as FixedPart
 from ...recording.loading import SamplesAsked as SamplesAsked
 from ...recording.locks import *
 from ...recording.machine import *

@@ -11,6 +11,7 @@ from perfdoctor.evidence.model import (
     EpochStarts,
     Evidence,
     Fetch,
+    FixedPart,
     LateSharding,
     Loader,
     Missing,
@@ -160,6 +161,12 @@ def made_again(made: Fetch | None = None, **loader: Any) -> Evidence:
     """The same, with 5,000 samples of 40 kB, which are the same each time."""
     again = {"again": SamplesAsked(0, True, 40_000), "length": 5_000, "empty_share": 0.95}
     return waiting(loader.pop("wait_ms", 20.7), made or fetch((25.0, 25.0), (0.7, 0.7)), **{**again, **loader})
+
+
+def part_made_again(share: float = 0.8, bytes: int = 40_000, **loader: Any) -> Evidence:
+    """The same, of samples that differ by what is drawn at random in the end."""
+    fixed = FixedPart(share, bytes, Site("data.py", 21, "__getitem__"), Site("data.py", 23, "__getitem__"))
+    return made_again(**{"again": SamplesAsked(0, False, 40_000, fixed=fixed), **loader})
 
 
 def scattered(again: SamplesAsked | None = None, made: Fetch | None = None, **loader: Any) -> Evidence:

@@ -13,11 +13,14 @@ from ..hooks.held_out import tensors
 from ..rows import rounded
 from ..windows import draws
 from ..windows.content import Content, NotComparableError
+from .fixed_part import fixed_part
 
 _LONG_NS = 300_000_000
 """Of one sample: with a longer one the first is the last."""
 _LIMIT_NS = 1_000_000_000
 """For all data sets together."""
+_TRACED = 4
+"""Times as long as asking for the samples, for going through their making line by line."""
 _LINE_BYTES = 64
 """Of memory, that are read at once."""
 _DEEPEST = 4
@@ -36,7 +39,7 @@ def asked_again(loading) -> "list[dict]":
             continue
         try:
             with _quietly():
-                found = _asked(made_with, until_ns)
+                found = _asked(made_with, loading.sites, until_ns)
         except _NotAskedError as error:
             found = {"same": {"missing": str(error)}}
         except NotComparableError:
@@ -47,7 +50,7 @@ def asked_again(loading) -> "list[dict]":
     return records
 
 
-def _asked(made_with, until_ns: int) -> dict:
+def _asked(made_with, sites, until_ns: int) -> dict:
     dataset = made_with.dataset
     if made_with.batch_sampler is None:
         raise _NotAskedError("whole batches are asked for, and not single samples")
@@ -59,20 +62,33 @@ def _asked(made_with, until_ns: int) -> dict:
     generators = draws.kept_by(dataset, _DEEPEST)
     before = _states(generators)
     # One after the other: what is kept of the last sample alone is gone when that is asked for again.
-    first, again = ([_sample(dataset, index, until_ns) for index in (length // 4, 3 * length // 4)] for _ in range(2))
+    indices = length // 4, 3 * length // 4
+    first, again = ([_sample(dataset, index, until_ns) for index in indices] for _ in range(2))
     numbers = [number for number, *_ in first]
     # A mirrored image is the same both times in half of all cases: that a coin was tossed shows in the generator.
     same = numbers == [number for number, *_ in again] and before == _states(generators)
     # A loader that is given a batch sampler (Accelerate's, which takes a rank's part) has a sampler that nobody asks.
     batches = made_with.batch_sampler
     whole = type(batches) is BatchSampler and type(batches.sampler) in (RandomSampler, SequentialSampler)
+    took_ns = sum(sample[2] for sample in again)
+    has_time = time.perf_counter_ns() + _TRACED * took_ns < until_ns
+    fixed = None if same or not has_time else _fixed(dataset, indices, sites, generators)
     return {
         "same": same,
+        **({"fixed": fixed} if fixed else {}),
         "bytes": max(size for _, size, *_ in first),
         "held": "-".join(number.hex() for number in numbers) if same and whole else "",
         "scattered": any(scattered for *_, scattered in first),
         "kept": rounded(min(max(0.0, 1 - later[2] / once[2]) for once, later in zip(first, again))),
     }
+
+
+def _fixed(dataset, indices: tuple, sites, generators: list) -> "dict | None":
+    """What is the same each time of samples that differ; None where that is nothing in one of them."""
+    found = [fixed_part(dataset, index, sites, lambda: _states(generators)) for index in indices]
+    if None in found:
+        return None
+    return {**found[0], "share": min(one["share"] for one in found), "bytes": max(one["bytes"] for one in found)}
 
 
 def _sample(dataset, index: int, until_ns: int) -> "tuple[bytes, int, int, bool]":
