@@ -8,6 +8,7 @@ from .. import records
 
 RANGE = records.LAYER_RANGE
 _NODE = "autograd::engine::evaluate_function"
+_OPERATOR = "aten::"
 _FLOPS = (
     "aten::mm",
     "aten::bmm",
@@ -41,13 +42,14 @@ class LayerTimes:
         """The host's events, by thread and start."""
         stack: "list[list]" = []  # [end, own, key, index]
         thread = covered = None
-        for this_thread, start, negative_duration, event in host:
+        around = _around_layers(host)
+        for place, (this_thread, start, negative_duration, event) in enumerate(host):
             end = start - negative_duration
             if this_thread != thread:
                 self._finish(stack, None)
                 thread, covered = this_thread, 0
             self._finish(stack, start)
-            if start >= covered:
+            if start >= covered and place not in around:
                 self.total_ns += end - start
                 covered = end
             name = event.name()
@@ -58,7 +60,7 @@ class LayerTimes:
                 key = ("again" if self._in_backward(stack) else "forward", index)
             elif name.startswith(_NODE):
                 key = ("node", event.fwd_thread_id(), event.sequence_nr())
-            elif name.startswith("aten::"):
+            elif name.startswith(_OPERATOR):
                 number = event.sequence_nr()
                 if number >= 0:
                     # The last operator with a number is the one whose node got it.
@@ -120,3 +122,19 @@ class LayerTimes:
                     total[:] = [a + b for a, b in zip(total, spent)]
         nothing = [0, 0, 0]
         return self.spent.get(("forward", index), nothing), self.backward.get(index, nothing)
+
+
+def _around_layers(host: list) -> "set[int]":
+    """Places of the ranges that are no operators and within which layers are called: an optimizer's `step` that calls
+    all of a training step, as in Lightning. What lies between its operators is Python's and the profiler's."""
+    found: "set[int]" = set()
+    open_: "list[tuple[int, int, int]]" = []
+    for place, (thread, start, negative_duration, event) in enumerate(host):
+        name = event.name()
+        while open_ and (open_[-1][0] != thread or open_[-1][1] <= start):
+            open_.pop()
+        if name.startswith(RANGE):
+            found.update(around for *_, around in open_)
+        elif not name.startswith((_OPERATOR, _NODE)):
+            open_.append((thread, start - negative_duration, place))
+    return found
