@@ -93,13 +93,15 @@ def _double_on_cuda(case: Case) -> Finding | None:
 
 
 def _place(case: Case, dtype: str) -> Site | None:
-    """The line that made torch's default type or the model float64, unless a trainer did; else the first that computes
-    so. Where the whole model does, and no line was seen to, the dearest of the forward pass."""
+    """The line that made torch's default type or the model float64; where a trainer did, the one that told it to; else
+    the first that computes so. Where the whole model does, and no line was seen to, the dearest of the forward pass."""
     whole = dtype == "float64" and (case.precision.default_dtype == "float64" or case.is_double)
     asked = case.precision.double_site if whole else None
-    if asked is not None and not (asked.via and case.evidence.job.trainer == "lightning"):
+    by_lightning = asked is not None and asked.via and case.evidence.job.trainer == "lightning"
+    if asked is not None and not by_lightning:
         return asked
-    return _first_line(case, dtype) or asked or (forward_line(case.evidence) if whole else None)
+    told = case.evidence.job.option("precision") if by_lightning else None
+    return told or _first_line(case, dtype) or asked or (forward_line(case.evidence) if whole else None)
 
 
 def _first_line(case: Case, dtype: str) -> Site | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location, milliseconds, savings
 from perfdoctor.api.quantities import Evidence, FrozenTiming, Missing, Step, UnusedGradients
 
-from .._shared.graph import GRAPH_SAVES
+from .._shared.graph import FREEZE_HELD, GRAPH_SAVES
 from .limits import Limits
 
 _AGAIN = (0.85, 1.25)
@@ -23,10 +23,6 @@ _BYTES = 4
 _NOT_GIVEN = (
     "for parameter in model.backbone.parameters():  # whatever the optimizer was not given\n"
     "    parameter.requires_grad_(False)"
-)
-_HELD = (
-    'for group in optimizer.param_groups:\n    for parameter in group["params"]:\n'
-    '        parameter.requires_grad_(group["lr"] > 0)'
 )
 
 
@@ -75,12 +71,14 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             *timed,
             *((milliseconds("sent_ms", sent_ms, "sending them to the other ranks, at most"),) if sent_ms else ()),
         ),
-        location=location((made_at if is_held else None) or unused.made_at or unused.called_at),
+        location=location(
+            ((evidence.job.option("rate") or made_at) if is_held else None) or unused.made_at or unused.called_at
+        ),
         fix=Fix(
             text="Freeze what is not to learn, before the loop; or "
             + ("give it a learning rate" if is_held else "give it to the optimizer")
             + ", if it is to learn.",
-            code=_HELD if is_held else _NOT_GIVEN,
+            code=FREEZE_HELD if is_held else _NOT_GIVEN,
             risk=(
                 "The norm that is clipped or logged is that of the other parameters then. "
                 if unused.in_norm

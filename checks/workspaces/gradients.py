@@ -16,7 +16,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, HostMemory, Missing, Step
 
-from .._shared.graph import GRAPH_SAVES
+from .._shared.graph import FREEZE_HELD, GRAPH_SAVES
 from .limits import Limits
 
 BACKWARD_SAVES = (0.8, 1.0)
@@ -105,17 +105,24 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         id="PD08.unused-gradients",
         severity=Cost(step, high).severity(limits.min_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="the backward pass spends {backward_ms} per step ({backward_share}) in a model without an optimizer",
-        reasoning="{model}'s parameters require gradients and get them, its input requires none, and none of its "
-        "parameters is in any optimizer",
+        message="the backward pass spends {backward_ms} per step ({backward_share}) in a model "
+        + ("that learns at a rate of 0" if model.held else "without an optimizer"),
+        reasoning="{model}'s parameters require gradients and get them, its input requires none, and "
+        + ("its optimizer has them at a learning rate of 0" if model.held else "none of them is in any optimizer"),
         evidence=(
             milliseconds("backward_ms", backward.ms, "of the backward pass in it"),
             share("backward_share", backward.share, "of the step"),
             milliseconds("forward_ms", forward, "its forward pass"),
             Measurement("model", model.kind, "text", "the model"),
         ),
-        location=location(model.called_at),
+        location=location((evidence.job.option("rate") if model.held else None) or model.called_at),
         fix=Fix(
+            text="Freeze it, before the loop.",
+            code=FREEZE_HELD,
+            risk="A schedule that is to raise this learning rate has to thaw it first.",
+        )
+        if model.held
+        else Fix(
             text="Call it without gradients; that also frees the memory of its activations.",
             code="with torch.no_grad():\n    targets = teacher(batch)",
             risk="None, unless its parameters are updated by hand or by an optimizer that is made later.",

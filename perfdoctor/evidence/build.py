@@ -133,7 +133,7 @@ _OF_STEADY_STEPS: Mapping[str, Callable[[_Rank, Selection], object]] = {
     "processes": lambda rank, steps: memory.calls(rank.process, steps, "process"),
     "programs": lambda rank, steps: memory.calls(rank.process, steps, "program"),
     "messages": lambda rank, steps: memory.calls(rank.process, steps, "message"),
-    "searched_modules": lambda rank, steps: memory.calls(rank.process, steps, "debug.frame"),
+    "searched_modules": lambda rank, steps: memory.calls_of_each_step(rank.process, steps, "debug.frame"),
     "profiled": lambda rank, steps: profiled.build(rank.process, steps),
     "device": lambda rank, steps: device.timeline(rank.process, steps, rank.step),
     "host": lambda rank, steps: _host(rank.run, steps),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import numpy as np
+
 from ..recording.model import ProcessRecording
+from ..recording.process import Call
 from .model import CallSite, CudaMemory, EvalWithGrad, HostMemory, Missing, Site
 from .steady import Selection
 
@@ -46,6 +49,23 @@ def calls(process: ProcessRecording, selection: Selection, kind: str) -> tuple[C
     found = [
         CallSite(kind, site, count / selection.span, us / 1000 / selection.span) for site, (count, us) in totals.items()
     ]
+    return tuple(sorted(found, key=lambda call: -call.ms_per_step))
+
+
+def calls_of_each_step(process: ProcessRecording, selection: Selection, kind: str) -> tuple[CallSite, ...]:
+    """The same of a function that every step calls, as it is in the middle: where a window watches it takes several
+    times as long, and an evaluation between two steps calls it as well."""
+    told: dict[Site, list[Call]] = defaultdict(list)
+    for call in process.calls:
+        if call.kind == kind and call.site is not None and call.step > selection.first:
+            told[call.site].append(call)
+    found = []
+    for site, some in told.items():
+        steps = np.diff([selection.first, *(call.step for call in some)])
+        count = np.array([call.count for call in some])
+        each_ms = np.array([call.us for call in some]) / count / 1000
+        per_step = float(np.median(np.repeat(count / np.maximum(steps, 1), steps)))
+        found.append(CallSite(kind, site, per_step, per_step * float(np.median(np.repeat(each_ms, count)))))
     return tuple(sorted(found, key=lambda call: -call.ms_per_step))
 
 

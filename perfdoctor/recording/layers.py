@@ -41,6 +41,8 @@ class Layer:
     gradients of that model's parameters and nothing else."""
     idle: bool = False
     """The same of a model in training mode, because no optimizer updates any of its parameters."""
+    held: bool = False
+    """`idle`, and an optimizer has it at a learning rate of 0."""
     called_at: Site | None = None
     """The innermost line of the user's in its first call: in a `forward` of the user's, or in the loop."""
     made_at: Site | None = None

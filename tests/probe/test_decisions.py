@@ -148,3 +148,22 @@ def test_what_deals_data_out_is_no_cut(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_names_of_another_function_are_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = "def one(rank):\n    first = rank\n\ndef other():\n    return data[first:first + 2]  # rank\n"
     assert _decided(monkeypatch, tmp_path, main=text) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('groups = [{"params": encoder, "lr": 0.0}]', True),
+        ('LR_SCALE = {"stem": 0.0, "head": 1.0}', True),
+        ("spec = GroupSpec(lr_scale=0)", True),
+        ("class Group:\n    learning_rate: float = 0.0", True),
+        ("spec = GroupSpec(lr_scale=1.0)", False),
+        ("schedule = Cosine(optimizer, min_lr=0.0, lr_decay=0.0)", False),
+        ("schedule = Cosine(optimizer, last_lr=None, use_lr=False)", False),
+        ("model = Model(dropout=0.0, color=0)", False),
+    ],
+)
+def test_a_learning_rate_of_0_is_found_where_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, is_found: bool
+) -> None:
+    assert ("rate" in _decided(monkeypatch, tmp_path, main=text + "\n")) is is_found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import types
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe import script
+from perfdoctor.injected._perfdoctor_probe.windows import origins
 
 JOB = """
 from transformers import Trainer, TrainingArguments
@@ -114,12 +117,45 @@ def test_how_many_steps_lie_between_two_checkpoints_decides_nothing_where_epochs
     assert set(script.options("transformers", SimpleNamespace(save_strategy=strategy, save_steps=150))) == names
 
 
-def test_a_keyword_that_is_given_a_constant_by_name_is_found_where_the_constant_is(main: Path) -> None:
-    main.write_text(
+def _settled(
+    main: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: object = None
+) -> dict[str, tuple[int, str]]:
+    """The lines of a script's options, with their functions, where names are followed to their constants."""
+    main.write_text(text)
+    module = types.ModuleType("__main__")
+    module.__file__ = str(main)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    sources = origins.Sources(lambda file: file != str(main))
+    options = script.options("transformers", found, functools.partial(origins.settled, sources))
+    return {name: (place[1], place[2]) for name, place in options.items()}
+
+
+def test_a_keyword_that_is_given_a_constant_by_name_is_found_where_the_constant_is(
+    main: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
         "EVAL_EVERY = 10\n"
         "SAVE_EVERY = 20\n"
         "if quick: SAVE_EVERY = 5\n"
         "TrainingArguments(\n    eval_steps=EVAL_EVERY,\n    save_steps=SAVE_EVERY,\n    debug=UNKNOWN,\n)\n"
     )
-    found = {name: place[1:3] for name, place in script.options("transformers").items()}
+    found = _settled(main, monkeypatch, text)
     assert found == {"eval_steps": (1, "<module>"), "save_steps": (6, "<module>"), "debug": (7, "<module>")}
+
+
+def test_one_that_is_given_a_local_name_or_a_field_is_followed_too(main: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "class Recipe:\n    accumulation: int = 4\n    size: int = 8\n"
+        "def main(recipe):\n"
+        '    debug = "underflow_overflow"\n'
+        "    return TrainingArguments(\n        debug=debug,\n"
+        "        gradient_accumulation_steps=recipe.accumulation,\n"
+        "        per_device_train_batch_size=recipe.size,\n    )\n"
+    )
+    as_they_are = SimpleNamespace(per_device_train_batch_size=16)
+    found = _settled(main, monkeypatch, text, as_they_are)
+    assert found == {
+        "debug": (5, "main"),
+        "gradient_accumulation_steps": (2, "<module>"),
+        "per_device_train_batch_size": (9, "main"),
+    }

@@ -30,12 +30,19 @@ _SETTERS = ("setdefault", "putenv")
 _PARTS = ("array_split", "tensor_split", "chunk", "split")
 """Functions that cut something into as many parts as there are ranks."""
 SHARD = "shard"
-_SPEAKS_OF = tuple(word.lower().encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, "rank"))
+RATE = "rate"
+_OF_RATES = ("lr", "learning_rate")
+_OF_SCHEDULES = frozenset("min max end final init initial start decay warmup".split())
+"""Words in the names of rates that a schedule begins or ends with."""
+_SPEAKS_OF = tuple(
+    word.lower().encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, *_OF_RATES, "rank")
+)
 
 
 @functools.lru_cache(maxsize=1)
 def decisions(is_library) -> "dict[str, tuple]":
-    """Places by name, the first one of each: a keyword's, a function's or a variable's own, or `shard`."""
+    """Places by name, the first one of each: a keyword's, a function's or a variable's own, `shard`, or `rate` of a
+    learning rate of 0."""
     found: "dict[str, tuple]" = {}
     left = _LARGEST
     files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
@@ -74,6 +81,7 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
             return [(node.slice.value, node.lineno)]  # os.environ["MKL_CBWR"] = ...
         return [(SHARD, node.lineno)] if _is_shard(node, of_rank) else []
     found = [(word, value.lineno) for word, value in _said(node) if _counts(word, value)]
+    found += [(RATE, value.lineno) for word, value in _said(node) if _is_rate(word) and _holds_nothing(value)]
     if not isinstance(node, ast.Call):
         return found
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -97,6 +105,20 @@ def _counts(word: str, value) -> bool:
         return False
     wanted = _KEYWORDS[word]
     return bool(value.value) if wanted is None else value.value in wanted
+
+
+def _is_rate(word) -> bool:
+    """Whether something of this name is a learning rate, or a factor of one."""
+    parts = word.lower().split("_") if isinstance(word, str) else []
+    named = "lr" in parts or "learning_rate" in word.lower() if parts else False
+    return named and not _OF_SCHEDULES.intersection(parts)
+
+
+def _holds_nothing(value) -> bool:
+    """0, or a dictionary in which something is."""
+    if isinstance(value, ast.Dict):
+        return any(map(_holds_nothing, value.values))
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value == 0
 
 
 def _is_shard(node, of_rank: "set[str]") -> bool:

@@ -410,13 +410,16 @@ class Probe:
                 self.windows.appoint(wanted, **long)
 
     def _write_settings(self) -> None:
+        from .windows import origins
+
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer, self.compiles_late = self.optimizer is None, False
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
         pinned = affinity.PLACES.get(get_ident())
         if pinned is not None:
             self.noted["pinned"] = pinned
-        given = script.options(settings.trainer(), settings.trainer_options())
+        settled = functools.partial(origins.settled, origins.Sources(self.sites.is_library))
+        given = script.options(settings.trainer(), settings.trainer_options(), settled)
         options = {**decisions(self.sites.is_library), **given}
         for name, places in (("sites", self.noted), ("options", options)):
             seen[name] = {one: self.sites.number(place) for one, place in places.items()}

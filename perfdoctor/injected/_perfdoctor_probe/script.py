@@ -4,7 +4,6 @@ A trainer makes loaders and steps itself, so that no frame of the job's decides 
 """
 
 import ast
-import collections
 import os
 import sys
 
@@ -12,7 +11,7 @@ _LARGEST = 1 << 20
 _WORDS = {
     "lightning": (
         "accumulate_grad_batches val_check_interval check_val_every_n_epoch every_n_train_steps every_n_epochs "
-        "detect_anomaly profiler deterministic"
+        "detect_anomaly profiler deterministic precision"
     ).split(),
     "transformers": (
         "gradient_accumulation_steps per_device_train_batch_size per_gpu_train_batch_size per_device_eval_batch_size "
@@ -26,11 +25,12 @@ _COUNTS_FOR = {"save_steps": "save_strategy", "eval_steps": "eval_strategy"}
 """What decides nothing where this one is not "steps"."""
 
 
-def options(trainer: str, as_they_are=None) -> dict:
+def options(trainer: str, as_they_are=None, settled=None) -> dict:
     """Where the script gives them, as places by keyword; empty without any, or where the script cannot be read.
 
     `as_they_are`: an object that has them as attributes. What is given a constant that it does not have is in a branch
-    that was not taken.
+    that was not taken. `settled`: gives, for a file and something that is computed in it, the file and the constant
+    that this comes from, None without one.
     """
     words = _WORDS.get(trainer)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -38,21 +38,17 @@ def options(trainer: str, as_they_are=None) -> dict:
     if tree is None:
         return {}
     found: dict = {}
-    constants = _constants(tree)
     for word, value in (pair for node in ast.walk(tree) for pair in given(node)):
-        value = constants.get(getattr(value, "id", None), value)
-        if word in words and _counts(word, value, as_they_are):
-            found.setdefault(word, (os.path.abspath(file), value.lineno, function_at(tree, value.lineno), None))
+        if word in words and word not in found and _counts(word, value, as_they_are):
+            constant = None if settled is None or isinstance(value, ast.Constant) else settled(file, value)
+            decides = constant is not None and _counts(word, constant[1], as_they_are)
+            found[word] = _place(*(constant if decides else (file, value)))
     return found
 
 
-def _constants(tree) -> dict:
-    """What names of the script hold that are given a constant once, outside of all functions."""
-    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    once = collections.Counter(node.id for node in named)
-    top = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
-    targets = ((node.targets[0], node.value) for node in top if len(node.targets) == 1)
-    return {target.id: value for target, value in targets if isinstance(target, ast.Name) and once[target.id] == 1}
+def _place(file: str, node) -> tuple:
+    tree = parsed(read(file, _LARGEST))
+    return os.path.abspath(file), node.lineno, function_at(tree, node.lineno), None
 
 
 def given(node) -> "list[tuple]":

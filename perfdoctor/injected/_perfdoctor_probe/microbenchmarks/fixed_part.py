@@ -119,9 +119,8 @@ def fixed_part(dataset, index: int, sites, states) -> "dict | None":
     again = [_Run(sites.is_library, states, first.lines).ask(dataset, index) for _ in range(2)]
     if again[0].held is None or again[0].held != again[1].held:
         return None
-    before_ns = min(run.before_ns for run in (first, *again))
     return {
-        "share": rounded(min(1.0, before_ns / max(1, first.whole_ns))),
+        "share": rounded(min(1.0, first.before_ns / max(1, first.whole_ns))),
         "bytes": again[0].bytes,
         "at": sites.at(*_dearest(first)),
         "drawn_at": sites.at(*first.drew[-1]),

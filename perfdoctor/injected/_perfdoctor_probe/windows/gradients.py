@@ -55,6 +55,11 @@ def updated(optimizers) -> "set[int]":
     return {id(one) for group in groups if group.get("lr") != 0 for one in group["params"]}
 
 
+def of_optimizers(optimizers) -> "set[int]":
+    """Parameters that these have at whatever learning rate, by their `id()`."""
+    return {id(one) for made in optimizers for group in made.param_groups for one in group["params"]}
+
+
 def without_optimizer(parameters, updated: "set[int]") -> list:
     """Those that have a gradient after an update and are none of the `updated`, by their `id()`. Not one with hooks:
     they are told of its gradients."""
@@ -90,8 +95,7 @@ class UnusedGradients:
 
     def held(self, optimizers) -> int:
         """How many of these parameters one of all optimizers has, at a learning rate of 0."""
-        groups = [group for made in optimizers for group in made.param_groups]
-        return len(self.ids & {id(one) for group in groups for one in group["params"]})
+        return len(self.ids & of_optimizers(optimizers))
 
     def _outermost(self, name: str, module) -> "list[tuple]":
         """Name and module, where none of its parameters is in an optimizer."""

@@ -19,7 +19,7 @@ from ..compiler import looked_at
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
-from .gradients import UnusedGradients, updated
+from .gradients import UnusedGradients, of_optimizers, updated
 from .in_parts import InParts
 from .layer_times import RANGE, LayerTimes
 from .repeated_rows import RepeatedRows
@@ -237,6 +237,7 @@ class Layers:
         names = self._names()
         rows = []
         learns = self._learns()
+        held = of_optimizers(self.optimizers)
         spent: "dict[int, tuple[float, float]]" = {}
         for index, module, calls, shape, _, _, aside, idle in self.modules.values():
             forward, backward = times.of(index)
@@ -257,6 +258,7 @@ class Layers:
                     "input_shape": shape,
                     "aside": aside,
                     "idle": idle and learns,
+                    "held": idle and learns and not held.isdisjoint(map(id, module.parameters())),
                     "called_at": self.calls.get(id(module)),
                     "made_at": self.sites.made_at(module) if self.sites is not None else None,
                     "own": self._is_users(module),

@@ -2,6 +2,8 @@
 parameters of the functions that led to it, and fields of configurations, to a constant."""
 
 import ast
+import functools
+import types
 
 from ..script import function_at, given, parsed, read
 from ..sites import users_modules
@@ -24,13 +26,22 @@ class Sources:
     """The job's own files, parsed when one is asked for."""
 
     def __init__(self, is_library) -> None:
-        files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
+        self.is_library = is_library
         self.left = _LARGEST
-        self.trees = {file: tree for file in dict.fromkeys(files) if (tree := self._parsed(file)) is not None}
+
+    @functools.cached_property
+    def trees(self) -> dict:
+        """By file."""
+        files = [vars(module)["__file__"] for module in users_modules(self.is_library).values()]
+        return {file: tree for file in dict.fromkeys(files) if (tree := self._parsed(file)) is not None}
+
+    @functools.cached_property
+    def gives(self) -> "list[tuple]":
+        """File, rank, name and value of all that is given to a name."""
         nodes = [(file, node) for file, tree in self.trees.items() for node in ast.walk(tree)]
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         holders = {*_HOLDERS, *(node.name for _, node in nodes if isinstance(node, kinds))}
-        self.gives = [(file, *one) for file, node in nodes for one in _gives(node, holders)]
+        return [(file, *one) for file, node in nodes for one in _gives(node, holders)]
 
     def _parsed(self, file: str):
         text = read(file, self.left) if file.endswith(".py") else b""
@@ -50,13 +61,20 @@ def decided_at(callers: "list[tuple]", names: tuple, word: str, place: int, valu
     """
     trail = _Trail(callers, value, sources)
     trail.argument(word, place, names)
-    for _ in range(_MOST):
-        if trail.node is None:
-            return None
-        if isinstance(trail.node, ast.Constant):
-            return trail.place() if trail.fits(trail.node) else None
-        trail.follow()
-    return None
+    trail.to_the_end()
+    return None if trail.node is None else trail.place()
+
+
+def settled(sources: Sources, file: str, node) -> "tuple | None":
+    """The file and the constant that something in a file comes from, whatever it is; None where it cannot be followed,
+    or two would do."""
+    if file not in sources.trees:
+        return None
+    here = types.SimpleNamespace(co_filename=file, co_name="")
+    trail = _Trail([(here, node.lineno)], None, sources)
+    trail.file, trail.node, trail.is_computed = file, node, True
+    trail.to_the_end()
+    return None if trail.node is None else (trail.file, trail.node)
 
 
 class _Trail:
@@ -75,7 +93,16 @@ class _Trail:
         line = self.node.lineno
         return self.file, line, function_at(self.sources.trees[self.file], line), None
 
-    def fits(self, node) -> bool:
+    def to_the_end(self) -> None:
+        """On to a constant that fits; to nothing without one."""
+        for _ in range(_MOST):
+            if self.node is None or isinstance(self.node, ast.Constant):
+                break
+            self._follow()
+        if not self._fits(self.node):
+            self.node = None
+
+    def _fits(self, node) -> bool:
         """Whether it is what was given."""
         if not isinstance(node, ast.Constant):
             return False
@@ -101,7 +128,7 @@ class _Trail:
         if any(one.arg is None for call in calls for one in call.keywords):
             self._field(word)
 
-    def follow(self) -> None:
+    def _follow(self) -> None:
         """One step on from a name, an attribute or something that is computed from one."""
         node, self.node = self.node, None
         if isinstance(node, ast.Name):
@@ -114,20 +141,17 @@ class _Trail:
                 self.is_computed, self.node = True, read[0]
 
     def _name(self, node) -> None:
-        within = self._function()
-        values = [] if within is None else _assigned(nodes_within(within), node.id)
-        if len(values) == 1:
-            self.node = values[0]
-        elif not values and within is not None and node.id in _parameters(within):
-            self._parameter(within, node.id)
-        elif not values:
-            tree = self.sources.trees[self.file]
-            values = _assigned(tree.body, node.id)
-            if len(values) == 1:
-                self.node = values[0]
-                self.level = len(self.callers)
-            elif not values:
-                self._field(node.id)
+        tree, within = self.sources.trees[self.file], self._function()
+        for scope in (within, tree):
+            stored, values = (0, []) if scope is None else _assigned(scope, node.id)
+            if stored:
+                self.node = values[0] if stored == len(values) == 1 else None
+                self.level = self.level if scope is within else len(self.callers)
+                return
+            if scope is not None and scope is within and node.id in _parameters(within):
+                self._parameter(within, node.id)
+                return
+        self._field(node.id)
 
     def _function(self):
         """The innermost function around the expression's place, while it is one that led to the call."""
@@ -154,7 +178,7 @@ class _Trail:
     def _field(self, name: "str | None") -> None:
         """On to the one thing that a field of this name is given."""
         found = [] if name is None else self.sources.fields(name)
-        constants = [one for one in found if self.fits(one[2])]
+        constants = [one for one in found if self._fits(one[2])]
         best = [one for one in constants if one[0] == max(rank for rank, *_ in constants)]
         self.level = len(self.callers)
         if len(best) == 1:
@@ -198,14 +222,15 @@ def _renamed(node) -> "str | None":
     return next((one.value for one in words if _is_text(one)), None)
 
 
-def _assigned(nodes, name: str) -> list:
-    """What is assigned to it, by itself."""
-    found = []
-    for node in nodes:
+def _assigned(scope, name: str) -> "tuple[int, list]":
+    """How often it is stored to in a function or module, and what is assigned to it by itself."""
+    stored, values = 0, []
+    for node in nodes_within(scope):
+        stored += isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            found += [node.value for target in targets if isinstance(target, ast.Name) and target.id == name]
-    return found
+            values += [node.value for target in targets if isinstance(target, ast.Name) and target.id == name]
+    return stored, values
 
 
 def _parameters(function) -> "list[str]":
