@@ -43,10 +43,16 @@ def _finding(evidence: Evidence, one: DiscardedGradients, step: Step, limits: Li
         id="PD17.discarded-gradients",
         severity=cost.severity(limits.gradients_share, limits.error_share),
         confidence=Confidence.MEDIUM,
-        message="`backward()` fills gradients of {parameters:parameter} that are zeroed unread: {cost_ms} per step "
-        "({cost_share})",
-        reasoning="the passes of {backward_at} ({passes:pass} per step) reach {module}, and `zero_grad()` comes before "
-        "its optimizer's step"
+        message="`backward()` fills gradients of "
+        + ("{parameters:tensor} that nobody reads" if one.bare else "{parameters:parameter} that are zeroed unread")
+        + ": {cost_ms} per step ({cost_share})",
+        reasoning=(
+            "the passes of {backward_at} ({passes:pass} per step) reach tensors that are in no optimizer, and whose "
+            "gradients nobody read in the steps that were watched"
+            if one.bare
+            else "the passes of {backward_at} ({passes:pass} per step) reach {module}, and `zero_grad()` comes before "
+            "its optimizer's step"
+        )
         + ("; no gradient that they fill is read" if one.useless else "")
         + "; {whole_ms} of them lead to nothing else, {part_ms} compute these beside gradients that are of use",
         evidence=(
@@ -59,7 +65,7 @@ def _finding(evidence: Evidence, one: DiscardedGradients, step: Step, limits: Li
             milliseconds("whole_ms", one.whole_ms, "in operators that need not run, per step"),
             milliseconds("part_ms", one.part_ms, "in operators that need compute a part, per step"),
         ),
-        location=location((one.called_at if cut_off else None) or one.at),
+        location=location(one.recorded_at or (one.called_at if cut_off else None) or one.at),
         fix=_CUT if cut_off else _NAMED,
         savings=savings(
             step,

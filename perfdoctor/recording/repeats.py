@@ -29,6 +29,10 @@ class DiscardedGradients:
     """No gradient that these passes filled was read."""
     called_at: Site | None = None
     """The line that called the model before the first of the passes."""
+    bare: bool = False
+    """They are of tensors in no module and no optimizer, and nobody read them in all of the time."""
+    recorded_at: Site | None = None
+    """The line at which a graph was recorded that need not be gone through, of bare tensors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,19 @@ from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.windows import discarded
 from perfdoctor.injected._perfdoctor_probe.windows.discarded import Discards
-from perfdoctor.injected._perfdoctor_probe.windows.gradients import GradientsWindow, UnusedGradients
+from perfdoctor.injected._perfdoctor_probe.windows.gradients import (
+    GradientsWindow,
+    UnusedGradients,
+    bare_leaves,
+    updated,
+)
 
-SITES = SimpleNamespace(here=lambda depth=1: 7, is_library=lambda filename: filename != __file__, made_at=lambda one: 9)
+SITES = SimpleNamespace(
+    here=lambda depth=1: 7,
+    is_library=lambda filename: filename != __file__,
+    made_at=lambda one: 9,
+    number=lambda place: place[1:3],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -231,3 +241,54 @@ def test_no_parameters_no_passes() -> None:
     assert discards.begins((torch.ones(1, requires_grad=True).sum(),), ()) == []
     discards.ended([])
     assert discards.summary(1)["discarded"] == []
+
+
+class Functional:
+    """A critic and its target, both of bare tensors."""
+
+    def __init__(self, by_hand: bool = False) -> None:
+        torch.manual_seed(0)
+        self.mine, self.target = (
+            [torch.randn(3, 8).requires_grad_(), torch.randn(8, 1).requires_grad_()] for _ in "ab"
+        )
+        self.optimizer = torch.optim.SGD(self.mine, 0.1)
+        self.by_hand = by_hand
+
+    def teach(self) -> None:
+        aim = self.value(self.target, torch.ones(2, 3))
+        loss = (self.value(self.mine, torch.ones(2, 3)) - aim).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        with torch.no_grad():
+            for target, mine in zip(self.target, self.mine, strict=True):
+                if self.by_hand:
+                    assert target.grad is not None
+                    target -= 0.1 * target.grad
+                else:
+                    target.lerp_(mine, 0.01)
+
+    @staticmethod
+    def value(weights: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ weights[0]) @ weights[1]
+
+    def window(self) -> GradientsWindow:
+        bare = bare_leaves(updated([self.optimizer]))
+        ours = [one for one in bare if any(one is each for each in (*self.mine, *self.target))]
+        return GradientsWindow(UnusedGradients([], updated([self.optimizer]), ours), SITES, compiled=False)
+
+
+def test_of_bare_tensors_what_nobody_reads_is_told_where_its_graph_is_recorded() -> None:
+    job = Functional()
+    job.teach()
+    (row,) = _watched(job.window(), job.teach, job.teach)["discarded"]
+    assert (row["bare"], row["parameters"], row["elements"], row["module"]) == (True, 2, 3 * 8 + 8, "")
+    assert row["recorded_at"] == (Functional.value.__code__.co_firstlineno + 2, "value")
+    assert row["whole_ms"] == pytest.approx(3.0), "two products and an activation in each step"
+    assert "grad" not in vars(torch.Tensor) and not torch.is_anomaly_enabled()
+
+
+def test_bare_tensors_that_are_updated_by_hand_are_read() -> None:
+    job = Functional(by_hand=True)
+    job.teach()
+    assert _watched(job.window(), job.teach, job.teach)["discarded"] == []

@@ -8,6 +8,7 @@ layer whose own gradient nobody reads, in front of layers that learn) need compu
 No node is held longer than its pass, and no gradient is touched.
 """
 
+import re
 import time
 from _thread import get_ident
 
@@ -18,6 +19,8 @@ _NODES = 20_000
 """Of one graph; a pass with more is not followed."""
 _PASSES = 64
 """Followed at most: an agent makes one for each of its batches."""
+_FRAME = re.compile(r'\s*File "(.+)", line (\d+), in (.+)')
+"""As the traceback module writes a frame."""
 _LISTENED = "BackwardHookFunctionBackward"
 """The node of a module whose gradients somebody is told."""
 
@@ -39,6 +42,10 @@ class _Pass:
         """Which node began, and when, in the order of execution; the last is the end."""
         self.zeroed: "set[int]" = set()
         """Parameters whose gradients were let go before anybody read them."""
+        self.stacks: "dict[int, tuple]" = {}
+        """With which nodes were recorded, as texts, by number."""
+        self.entrance = -1
+        """The first node that need not run, and that one which must leads to."""
 
     def divided(self) -> "tuple[float, float]":
         """Milliseconds of nodes that need not run, and of those that need compute a part only.
@@ -58,6 +65,7 @@ class _Pass:
                 wastes.add(node)
             if any(one in needs for one in below):
                 needs.add(node)
+                self.entrance = next((one for one in below if one in wastes and one not in needs), self.entrance)
             if not spared or (useless and not own):
                 continue
             if useless or node in needs:
@@ -74,9 +82,12 @@ class _Pass:
 class Discards:
     """Of the parameters that optimizers update, in the models that the loop calls."""
 
-    def __init__(self, learning: dict, roots: list, sites) -> None:
-        """`learning`: the parameters by `id()`. `roots`: the models; none where modules may not be hooked."""
-        self.learning = learning
+    def __init__(self, learning: dict, roots: list, sites, bare: "dict | None" = None) -> None:
+        """`learning`: the parameters by `id()`. `roots`: the models; none where modules may not be hooked. `bare`:
+        tensors that are of no model and in no optimizer, likewise; what nobody reads of these in all of the time is
+        thrown away too."""
+        self.bare = bare or {}
+        self.learning = {**learning, **self.bare}
         self.roots = {id(root): root for root in roots}
         self.sites = sites
         self.passes: "list[_Pass]" = []
@@ -85,7 +96,9 @@ class Discards:
         self.called: "dict[int, int]" = {}
         self.inside: "_Pass | None" = None
         self.handle = None
-        self.follows = bool(learning)
+        self.keeps_stacks = False
+        """Whether anomaly detection is on for the time being, without its search for NaN."""
+        self.follows = bool(self.learning)
         """Whether passes that begin now are followed."""
 
     def open(self) -> None:
@@ -93,12 +106,19 @@ class Discards:
         self.thread = get_ident()
         if self.follows and self.roots:
             self.handle = nn_module.register_module_forward_pre_hook(self._calls)
+        if self.bare and not torch.is_anomaly_enabled():
+            # Each node keeps the stack that it was recorded with.
+            torch.set_anomaly_enabled(True, False)
+            self.keeps_stacks = True
 
     def close(self) -> None:
         """Take the hook away."""
         if self.handle is not None:
             self.handle.remove()
             self.handle = None
+        if self.keeps_stacks:
+            torch.set_anomaly_enabled(False, True)
+            self.keeps_stacks = False
 
     def _calls(self, module, _inputs) -> None:
         if id(module) in self.roots and get_ident() == self.thread:
@@ -179,6 +199,8 @@ class Discards:
                 continue
             if name == _LISTENED:
                 found.needed.add(at)
+            if self.keeps_stacks:
+                found.stacks[at] = node.metadata.get("traceback_", ())
             handles.append(node.register_prehook(lambda _, at=at: found.marks.append((at, _now()))))
         return bool(found.leaves)
 
@@ -193,6 +215,8 @@ class Discards:
     def summary(self, steps: int) -> dict:
         """What was thrown away in `steps` steps, by the pass's line, the model and the line that called it."""
         rows: "dict[tuple[int, int, int], dict]" = {}
+        for whose in self.bare:
+            self.taken(whose, True)
         for one in self.passes:
             whole, part = one.divided() if one.zeroed else (0.0, 0.0)
             if not (whole or part):
@@ -210,12 +234,22 @@ class Discards:
                     "whole_ms": 0.0,
                     "part_ms": 0.0,
                     "useless": not one.needed and one.zeroed >= set(one.leaves.values()),
+                    "bare": not one.zeroed.isdisjoint(self.bare),
+                    "recorded_at": self._recorded_at(one),
                 },
             )
             row["passes_per_step"] += 1 / steps
             row["whole_ms"] += whole / steps
             row["part_ms"] += part / steps
         return {"discarded": list(rows.values()), "passes_ms": sum(one.ms() for one in self.passes) / steps}
+
+    def _recorded_at(self, one: _Pass) -> "int | None":
+        """The line that recorded what need not run, as a site."""
+        for text in reversed(one.stacks.get(one.entrance, ())):
+            found = _FRAME.match(text)
+            if found is not None and not self.sites.is_library(found[1]):
+                return self.sites.number((found[1], int(found[2]), found[3], None))
+        return None
 
     def _root(self, one: _Pass, wholly: bool) -> "tuple":
         """The model most of whose gradients were thrown away, and the line that called it."""

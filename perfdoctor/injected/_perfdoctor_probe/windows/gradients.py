@@ -8,6 +8,7 @@ update by hand reads it; `zero_grad` does too, and uses nothing.
 """
 
 import dis
+import gc
 import os
 import sys
 import time
@@ -60,13 +61,13 @@ def of_optimizers(optimizers) -> "set[int]":
     return {id(one) for made in optimizers for group in made.param_groups for one in group["params"]}
 
 
-def without_optimizer(parameters, updated: "set[int]") -> list:
+def without_optimizer(parameters, updated: "set[int]", kinds: tuple = (torch.nn.Parameter,)) -> list:
     """Those that have a gradient after an update and are none of the `updated`, by their `id()`. Not one with hooks:
     they are told of its gradients."""
     return [
         one
         for one in parameters
-        if type(one) is torch.nn.Parameter
+        if type(one) in kinds
         and one.requires_grad
         and id(one) not in updated
         and one.grad is not None
@@ -79,16 +80,24 @@ def _is_told(parameter) -> bool:
     return any(getattr(parameter, name, None) for name in _HOOKS)
 
 
-class UnusedGradients:
-    """Of the modules that the loop calls."""
+def bare_leaves(updated: "set[int]") -> list:
+    """Tensors with gradients that are none of the `updated`, by their `id()`: all that there are, of modules or not."""
+    made = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+    return without_optimizer([one for one in made if one.is_leaf], updated, (torch.Tensor, torch.nn.Parameter))
 
-    def __init__(self, roots: list, updated: "set[int]") -> None:
+
+class UnusedGradients:
+    """Of the modules that the loop calls, or of tensors where it calls none."""
+
+    def __init__(self, roots: list, updated: "set[int]", bare: "list | tuple" = ()) -> None:
+        """`bare`: what is of no module and in no optimizer."""
+        self.bare = {id(one): one for one in bare}
         wanting = {id(one): one for root in roots for one in root.parameters() if one.requires_grad}
         self.of = len(wanting)
         self.roots = roots
         self.learning = {key: one for key, one in wanting.items() if key in updated and not _is_told(one)}
         """Those that an optimizer updates."""
-        self.parameters = without_optimizer(wanting.values(), updated)
+        self.parameters = without_optimizer(wanting.values(), updated) + list(bare)
         self.ids = {id(one) for one in self.parameters}
         self.modules = [found for root in roots for found in self._outermost("", root)]
         self.sampled = [_numbers(one) for one in self.parameters]
@@ -156,7 +165,7 @@ class GradientsWindow:
         self.sites = sites
         self.compiled = compiled
         self.changes = Changes()
-        self.discards = Discards(unused.learning, unused.roots if hooks else [], sites)
+        self.discards = Discards(unused.learning, unused.roots if hooks else [], sites, unused.bare)
         self.steps_followed = 0
         self.uses: "dict[tuple, str]" = {}
         """What is done with what an instruction of the job's reads."""
@@ -185,7 +194,9 @@ class GradientsWindow:
             self.discards.taken(id(parameter), True)
             theirs.__delete__(parameter)
 
-        self.changes.put(torch.nn.Parameter, "grad", property(read, write, delete))
+        self.changes.put(
+            torch.Tensor if self.unused.bare else torch.nn.Parameter, "grad", property(read, write, delete)
+        )
         original = torch.autograd._engine_run_backward
 
         def run_backward(*args, **kwargs):

@@ -19,7 +19,7 @@ from ..compiler import looked_at
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
-from .gradients import UnusedGradients, of_optimizers, updated
+from .gradients import UnusedGradients, bare_leaves, of_optimizers, updated
 from .in_parts import InParts
 from .layer_times import RANGE, LayerTimes
 from .repeated_rows import RepeatedRows
@@ -296,6 +296,10 @@ class Layers:
     def _unused(self, spent: "dict[int, tuple[float, float]]", learns: bool, steps: int) -> dict:
         """Gradients that no optimizer uses, of models that are neither aside nor idle: what they cost is told apart by
         whether the backward pass must come through a layer all the same. `spent`: milliseconds by index."""
+        if not self.roots:
+            self._search(None)
+            bare = bare_leaves(self.updated) if self.updated else []
+            self.watched = UnusedGradients([], self.updated, bare) if bare else None
         if not learns:
             return {}
         seen = [row for row in self.modules.values() if not (row[6] or row[7])]
