@@ -9,12 +9,13 @@ each line steps a learning-rate schedule, or passes the data through an averaged
 takes. What an optimizer's lines factorize (`eigh`, `svd`, an inverse). Parameters that have a gradient after an update
 and are in no optimizer, or in one at a learning rate of 0, and the model's own passes, run again after the last step
 with these frozen and not. Gradients that `zero_grad()` takes away before an optimizer or anybody else reads them, and
-what each operator of the backward passes that fill them takes. In a step or two, the lines between the passes and in an
-optimizer of the job's own that run once for each parameter: loops over `model.parameters()`, `clip_grad_norm_` for
-each, copies of the model's `state_dict`, `copy.deepcopy(model)`. Calls of `torch.autograd.grad` for derivatives of an
-output of which others were asked for in the same step: where one is met first its graph is gone through a few times
-more, one by one and together. Operators of backward passes that run for a part of the graph which an earlier pass of
-the same step has gone through.
+what each operator of the backward passes that fill them takes; where no module is called, also those of tensors in no
+optimizer that nobody reads at all, and the line that recorded their graph. In a step or two, the lines between the
+passes and in an optimizer of the job's own that run once for each parameter: loops over `model.parameters()`,
+`clip_grad_norm_` for each, copies of the model's `state_dict`, `copy.deepcopy(model)`. Calls of `torch.autograd.grad`
+for derivatives of an output of which others were asked for in the same step: where one is met first its graph is gone
+through a few times more, one by one and together. Operators of backward passes that run for a part of the graph which
+an earlier pass of the same step has gone through.
 
 Of a trace: how many kernels the optimizer launches, and the device's idle time meanwhile.
 
@@ -77,15 +78,15 @@ Limits
 ------
 What a line costs in an ordinary step is estimated from its share of the operators and pauses in the window; the window
 is not opened in a job that compiles. A loop is known by what stands at its head (`parameters()`, `param_groups`,
-`grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing
-is timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. A `GradScaler` in
-the inner loop needs no finding: a second `step`, `unscale_` or `update` before the next one raises. Whether gradients
-are read is seen in a step or two: a job that logs their norms every 100 steps may want them. Where the passes could not
-be run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer. Gradients that
-are zeroed unread are looked for where a model is called more than once per update, or a parameter that an update did
-not use has a gradient; a backward pass inside another (reentrant checkpointing) is not followed, nor compiled code. A
-pass of which no gradient is read may serve something else (a gradient kept on the way): there only the parameters' own
-part counts.
+`grads`). Of a step rule written by hand, the saving is that of other operators on the same tensors. On a GPU nothing is
+timed so, and reads are PD10's. Schedules of classes with a `step` of their own are not counted. A `GradScaler` in the
+inner loop needs no finding: a second `step`, `unscale_` or `update` before the next one raises. Whether gradients are
+read is seen in a step or two: a job that logs their norms every 100 steps may want them. Where the passes could not be
+run again (a GPU, ranks, long steps), what such gradients cost is told from the time of each layer. Gradients that are
+zeroed unread are looked for where a model is called more than once per update, or a parameter that an update did not
+use has a gradient; of tensors without a module those alone that last from step to step. A backward pass inside another
+(reentrant checkpointing) is not followed, nor compiled code. A pass of which no gradient is read may serve something
+else (a gradient kept on the way): there only the parameters' own part counts.
 
 References
 ----------

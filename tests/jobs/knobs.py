@@ -7,11 +7,18 @@ import loops
 import torch
 from torch import nn
 
+CONFIG = {"threads": 1}
+
 
 def assigned():
     torch.set_num_threads(2)
     torch.set_num_threads(1)
     torch.backends.mkldnn.enabled = False
+    return trained()
+
+
+def configured():
+    torch.set_num_threads(CONFIG["threads"])
     return trained()
 
 

@@ -35,7 +35,7 @@ from .rows import milliseconds
 from .stop import StopJob, engine
 from .timeline import GC, INPUT, Timeline, unit_ns
 from .tracker import Tracker
-from .windows import schedule
+from .windows import origins, schedule
 from .windows.cycles import Cycles
 from .windows.long_steps import LongSteps
 from .windows.made import made
@@ -118,6 +118,10 @@ class Probe:
         self.noted: "dict[str, tuple | None]" = {}
         """Where something was first, or last, done, by name; None where the stack showed no line. What was done before
         a fork holds in the child too."""
+        self.led: "dict[str, tuple]" = {}
+        """Of some of these the functions that led to the call, the innermost first, its name, and what it was given."""
+        self.follow_led = guarded("origins", self._follow_led)
+        self.settled = guarded("origins", origins.settled)
         self.reset()
 
     def reset(self) -> None:
@@ -410,15 +414,15 @@ class Probe:
                 self.windows.appoint(wanted, **long)
 
     def _write_settings(self) -> None:
-        from .windows import origins
-
         optimizer = self.optimizer() if self.optimizer is not None else None
         self.without_optimizer, self.compiles_late = self.optimizer is None, False
         seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
         pinned = affinity.PLACES.get(get_ident())
         if pinned is not None:
             self.noted["pinned"] = pinned
-        settled = functools.partial(origins.settled, origins.Sources(self.sites.is_library))
+        sources = origins.Sources(self.sites.is_library)
+        self.follow_led(sources)
+        settled = functools.partial(self.settled, sources)
         given = script.options(settings.trainer(), settings.trainer_options(), settled)
         options = {**decisions(self.sites.is_library), **given}
         for name, places in (("sites", self.noted), ("options", options)):
@@ -437,6 +441,10 @@ class Probe:
             devices = facts["precision"]["parameter_devices"] if optimizer is not None else None
             facts["device_clock"] = self.device_clock.start(devices)
         self.recorder.record("settings", **facts)
+
+    def _follow_led(self, sources: origins.Sources) -> None:
+        for knob, (led, called, value) in self.led.items():
+            self.noted[knob] = origins.decided_at(led, (called,), "", 0, value, sources) or self.noted[knob]
 
     def trained(self, module, arguments: tuple) -> None:
         """A forward pass of a model that trains has just ended."""

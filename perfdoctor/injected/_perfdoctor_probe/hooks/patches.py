@@ -20,11 +20,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .. import settings
 from .. import timeline as parts
 from ..changes import Changes
+from ..sites import callers
 from . import checkpoints, shortcuts
 from .discovery import Discovery
 
 _clock = time.perf_counter_ns
 _SELF = slice(1)
+_FOLLOWED = 32
+"""Functions that led to a call, of which it is looked up what decided what it was given."""
 """The object whose method it is."""
 
 
@@ -358,8 +361,12 @@ def _knobs(probe) -> None:
 
     import torch.backends.mkldnn as mkldnn
 
+    def by_call(knob: str, called: str, value) -> None:
+        probe.noted[knob] = probe.sites.place(3)
+        probe.led[knob] = callers(sys._getframe(2), probe.sites.is_library, _FOLLOWED), called, value
+
     def threads_set() -> None:
-        probe.noted["threads"] = probe.sites.place(2)
+        by_call("threads", "set_num_threads", torch.get_num_threads())
 
     def onednn_set() -> None:
         if not torch._C._get_mkldnn_enabled():
@@ -368,8 +375,8 @@ def _knobs(probe) -> None:
     def cudnn_set(name: str) -> None:
         probe.noted[f"cudnn.{name}"] = probe.sites.place(2)
 
-    def deterministic_set() -> None:
-        probe.noted["deterministic"] = probe.sites.place(2)
+    def deterministic_set(name: str) -> None:
+        by_call("deterministic", name, True)
 
     def traced() -> None:
         probe.noted["tracemalloc"] = probe.sites.place(2)
@@ -380,7 +387,8 @@ def _knobs(probe) -> None:
         (tracemalloc, "start", traced),
     ]
     places += [
-        (torch, name, deterministic_set) for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode")
+        (torch, name, functools.partial(deterministic_set, name))
+        for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode")
     ]
     settings = [(mkldnn, "enabled", onednn_set)]
     for name in ("enabled", "benchmark", "deterministic"):
