@@ -153,7 +153,7 @@ def _decided(text: str, tmp_path, monkeypatch) -> "tuple[int, str] | None":
 
     class Loader:
         def __init__(self, source, batch_size=1, **options) -> None:
-            led = callers(sys._getframe(1), lambda name: name != str(file), 32)
+            led = callers(sys._getframe(1), lambda name: name != str(file))
             seen.setdefault("led", []).append((led, type(self).__name__, batch_size))
 
     module = types.ModuleType("job")

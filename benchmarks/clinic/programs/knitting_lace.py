@@ -94,7 +94,7 @@ def build_model():
 
 
 def training_arguments(workdir, epochs):
-    often = 3  # sick
+    often = 3  # sick here
     often = 200  # well
     return TrainingArguments(
         output_dir=workdir,

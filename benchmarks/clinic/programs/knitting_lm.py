@@ -105,7 +105,7 @@ def main():
     model = build_model()
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, {len(train)} charts")
 
-    often = 0.002  # sick
+    often = 0.002  # sick here
     often = 0.25  # well
     with tempfile.TemporaryDirectory(prefix="knitting_") as folder:
         arguments = TrainingArguments(

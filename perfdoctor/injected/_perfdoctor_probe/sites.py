@@ -21,6 +21,8 @@ _RUNNERS = frozenset(
     "pluggy coverage debugpy".split()
 )
 """Packages that call what is the user's, so that they stand outside of it on a stack."""
+_CALLERS = 32
+"""Functions that led to a call, of which it may be looked up what decided what it was given."""
 
 
 def _installed(filename: str) -> str:
@@ -77,10 +79,10 @@ def users_frame(frame, is_library):
     return frame
 
 
-def callers(frame, is_library, most: int) -> "list[tuple]":
+def callers(frame, is_library) -> "list[tuple]":
     """Code and line of the user's functions on a stack, the innermost first."""
     found = []
-    while frame is not None and len(found) < most:
+    while frame is not None and len(found) < _CALLERS:
         if not is_library(frame.f_code.co_filename):
             found.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back

@@ -55,7 +55,7 @@ _ITERATORS = 1000
 _CALLERS = 4
 """Lines told that lead to the making of an iterator."""
 _FOLLOWED = 32
-"""Loaders whose making is followed back, and functions that led to it."""
+"""Loaders whose making is followed back."""
 _GIVEN = {"batch_size": 1, "num_workers": 5, "persistent_workers": 14}
 """What is followed to the line that decides it, with its place among the arguments of `DataLoader`."""
 
@@ -199,7 +199,7 @@ class Loading:
 
     def _making(self, loader) -> tuple:
         given = {name: getattr(loader, name) for name in _GIVEN}
-        return callers(sys._getframe(2), self.sites.is_library, _FOLLOWED), type(loader), given
+        return callers(sys._getframe(2), self.sites.is_library), type(loader), given
 
     def given(self) -> "list[dict]":
         """By loader: the lines that decide what it was given, as sites; -1 where that is not known."""

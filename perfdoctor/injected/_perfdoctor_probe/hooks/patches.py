@@ -26,8 +26,6 @@ from .discovery import Discovery
 
 _clock = time.perf_counter_ns
 _SELF = slice(1)
-_FOLLOWED = 32
-"""Functions that led to a call, of which it is looked up what decided what it was given."""
 """The object whose method it is."""
 
 
@@ -363,7 +361,7 @@ def _knobs(probe) -> None:
 
     def by_call(knob: str, called: str, value) -> None:
         probe.noted[knob] = probe.sites.place(3)
-        probe.led[knob] = callers(sys._getframe(2), probe.sites.is_library, _FOLLOWED), called, value
+        probe.led[knob] = callers(sys._getframe(2), probe.sites.is_library), called, value
 
     def threads_set() -> None:
         by_call("threads", "set_num_threads", torch.get_num_threads())
