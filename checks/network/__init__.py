@@ -29,6 +29,9 @@ the picked rows alone.
 An output that no target ever uses costs as much as one that is needed: its product, its place in the softmax, its
 gradient and its update.
 
+A feed-forward part is four times as wide as the model in most transformers. Libraries' defaults are made for a model of
+512 or 768 units: `nn.TransformerEncoderLayer(128, 4)` has 2,048 in there, sixteen times as many.
+
 Example
 -------
     self.head = nn.Linear(256, 30_000)            # for 300 classes
@@ -38,6 +41,7 @@ Example
     for t in range(steps):
         h = self.cell(x[:, t], h)                 # 100 calls instead of one
     out = sum(gate[:, i, None] * expert(x) for i, expert in enumerate(self.experts))   # gate: zero for all but one
+    layer = nn.TransformerEncoderLayer(128, 4)    # dim_feedforward=512; ViTConfig(hidden_size=256): intermediate_size
     values = torch.stack([critic(state) for critic in self.critics])   # ten networks of one shape: torch.baddbmm
 
 How to fix
@@ -58,7 +62,8 @@ sixteen times as wide, is an opportunity from a fifth of the step on. How wide t
 with) is a given. A convolution that takes and computes most of the step is an opportunity where its kernel, its
 channels or the points that it is computed at are why; a large kernel is more where its arithmetic is also many times
 its neighbours'. A head whose classes the targets use is as wide as it has to be: a language model with a real
-vocabulary gets an opportunity at most, and so do layers that are called one after the other.
+vocabulary gets an opportunity at most, and so do layers that are called one after the other, and feed-forward parts
+that the job made eight times as wide as the model and more: where it leaves that at a library's default, it is an ill.
 
 Limits
 ------
@@ -88,6 +93,7 @@ from .case import Case, Limits
 from .convolutions import dominant_convolutions
 from .embeddings import dense_embedding_gradient
 from .experts import idle_experts
+from .feed_forward import wide_feed_forward
 from .memory_bound import memory_bound_layers
 from .on_device import in_trace
 from .one_by_one import layers_one_by_one
@@ -116,6 +122,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     for some in (oversized_layers, dominant_convolutions, memory_bound_layers):
         named = {finding.evidence[0].value for finding in findings}
         findings += [finding for finding in some(case) if finding.evidence[0].value not in named]
+    findings += present(wide_feed_forward(case))
     experts = idle_experts(case)
     findings += (*experts, *layers_one_by_one(case, {finding.location for finding in experts}))
     if findings:

@@ -37,6 +37,8 @@ class Limits:
     place of 96 it was 43."""
     oversized_warning: float = 0.60
     """Share of the step from which on an oversized layer is more than a note."""
+    wide_factor: float = 8.0
+    """Width of a feed-forward part over that of the model: four is usual, and wider ones are chosen on purpose."""
     convolution_excess: float = 2.5
     """Kernel, channels or places over what is usual: 2.8 are a kernel of 5 x 5 instead of 3 x 3."""
     convolution_flops: float = 8.0

@@ -104,6 +104,7 @@ from ill_runs.growth import (
     slower_loader,
 )
 from ill_runs.network import (
+    LEFT,
     convolution,
     dense_embedding,
     idle_experts,
@@ -113,6 +114,7 @@ from ill_runs.network import (
     time_loop,
     too_wide,
     unused_outputs,
+    wide_feed_forward,
     wide_head,
 )
 from ill_runs.omp_threads import pinned_process, pinned_workers, second_pool, timed_threads
@@ -268,6 +270,7 @@ ILL: dict[str, Evidence] = {
     "PD09.dominant-convolution": convolution(),
     "PD09.unused-outputs": unused_outputs(),
     "PD09.oversized-head": wide_head(),
+    "PD09.wide-feed-forward": wide_feed_forward(job__options=(LEFT,)),
     "PD09.memory-bound-layer": memory_bound(),
     "PD09.dense-embedding-gradient": dense_embedding(),
     "PD09.renormalized-embedding": renormalized_embedding(),

@@ -5,12 +5,14 @@ from collections.abc import Callable
 import pytest
 from ill_runs.equivalents import otherwise
 from ill_runs.network import (
+    LEFT,
     convolution,
     dense_embedding,
     layer,
     memory_bound,
     too_wide,
     unused_outputs,
+    wide_feed_forward,
     wide_head,
     with_layer,
 )
@@ -64,6 +66,31 @@ def test_without_steps_or_layers_nothing_is_claimed(part: str) -> None:
 def test_a_functional_model_has_no_layers() -> None:
     outcome = examine(with_(healthy(), layers__layers=(), layers__count=0), CHECK.limits)
     assert outcome.kind is OutcomeKind.NOT_APPLICABLE
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Feed-forward parts too wide for their model
+
+
+def test_a_width_that_is_left_at_a_librarys_default_is_told_where_the_model_is_configured() -> None:
+    (finding,) = examine(wide_feed_forward(job__options=(LEFT,)), CHECK.limits).findings
+    assert (finding.id, finding.severity) == ("PD09.wide-feed-forward", Severity.WARNING)
+    assert finding.location == Location("train.py", 107, "build_model")
+    assert [number(finding, name) for name in ("pairs", "times", "wide", "narrow")] == [2, 12, 3072, 256]
+    beyond = (1 - 4 / 12) * 2 * 0.3 * 25.0
+    assert number(finding, "beyond_ms") == pytest.approx(beyond, rel=0.2), "and their part of the update"
+    assert "intermediate_size=1024" in finding.fix.code
+
+
+def test_one_that_the_job_chose_is_an_opportunity_at_its_layer() -> None:
+    (finding,) = examine(wide_feed_forward(), CHECK.limits).findings
+    assert (finding.id, finding.severity) == ("PD09.wide-feed-forward", Severity.NOTE)
+    assert finding.location == Location("model.py", 5, "__init__")
+
+
+@pytest.mark.parametrize(("times", "share"), [(7, 0.3), (4, 0.3), (12, 0.05)], ids=["seven times", "usual", "little"])
+def test_usual_widths_and_small_parts_are_left_alone(times: int, share: float) -> None:
+    assert _ids(wide_feed_forward(times, share, job__options=(LEFT,))) == []
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -167,3 +167,25 @@ def test_a_learning_rate_of_0_is_found_where_it_is_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, is_found: bool
 ) -> None:
     assert ("rate" in _decided(monkeypatch, tmp_path, main=text + "\n")) is is_found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("config = ViTConfig(hidden_size=256, num_hidden_layers=3)", True),
+        ("config = T5Config(\n    d_model=128,\n    d_kv=32,\n)", True),
+        ("layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)", True),
+        ("layer = nn.TransformerDecoderLayer(d_model=64, nhead=4)", True),
+        ("layer = nn.TransformerEncoderLayer(64, 4, 256)", False),
+        ("layer = nn.Transformer(64, 4, 2, 2, 256)", False),
+        ("layer = nn.TransformerEncoderLayer(64, 4, dim_feedforward=256)", False),
+        ("config = ViTConfig(hidden_size=256, intermediate_size=1024)", False),
+        ("config = ViTConfig(hidden_size=256, **sizes)", False),
+        ("config = GPT2Config(n_embd=128)", False),
+        ("config = DataConfig(batch_size=16)", False),
+    ],
+)
+def test_a_feed_forward_part_that_is_left_at_its_default_is_found_where_the_model_is_configured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, is_found: bool
+) -> None:
+    assert ("feed_forward" in _decided(monkeypatch, tmp_path, main=text + "\n")) is is_found

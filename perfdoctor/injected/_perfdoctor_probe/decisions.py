@@ -30,19 +30,28 @@ _SETTERS = ("setdefault", "putenv")
 _PARTS = ("array_split", "tensor_split", "chunk", "split")
 """Functions that cut something into as many parts as there are ranks."""
 SHARD = "shard"
+FEED_FORWARD = "feed_forward"
+_OF_MODEL = ("hidden_size", "d_model", "dim")
+"""By which configurations of transformers are told how wide a model is."""
+_OF_FEED_FORWARD = frozenset(
+    "intermediate_size d_ff hidden_dim encoder_ffn_dim decoder_ffn_dim ffn_dim mlp_ratio".split()
+)
+_OF_TORCH = {"TransformerEncoderLayer": 3, "TransformerDecoderLayer": 3, "Transformer": 5}
+"""Layers of torch's, and with how many arguments they are told how wide the feed-forward part is."""
 RATE = "rate"
 _OF_RATES = ("lr", "learning_rate")
 _OF_SCHEDULES = frozenset("min max end final init initial start decay warmup".split())
 """Words in the names of rates that a schedule begins or ends with."""
 _SPEAKS_OF = tuple(
-    word.lower().encode() for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, *_OF_RATES, "rank")
+    word.lower().encode()
+    for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, *_OF_RATES, "rank", "config(", "transformer")
 )
 
 
 @functools.lru_cache(maxsize=1)
 def decisions(is_library) -> "dict[str, tuple]":
-    """Places by name, the first one of each: a keyword's, a function's or a variable's own, `shard`, or `rate` of a
-    learning rate of 0."""
+    """Places by name, the first one of each: a keyword's, a function's or a variable's own, `shard`, `rate` of a
+    learning rate of 0, or `feed_forward` of one whose width is left at a default."""
     found: "dict[str, tuple]" = {}
     left = _LARGEST
     files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
@@ -86,6 +95,7 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
         return found
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     found += [(name, node.lineno)] if name in _FUNCTIONS else []
+    found += [(FEED_FORWARD, node.lineno)] if _leaves_feed_forward(name, node) else []
     if name in _SETTERS and node.args and getattr(node.args[0], "value", None) in VECTOR_EXTENSION_VARIABLES:
         found.append((node.args[0].value, node.lineno))
     if name == "range" and _runs_through(node.args, of_rank):
@@ -119,6 +129,16 @@ def _holds_nothing(value) -> bool:
     if isinstance(value, ast.Dict):
         return any(map(_holds_nothing, value.values))
     return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value == 0
+
+
+def _leaves_feed_forward(name: str, call) -> bool:
+    """Whether it says how wide a transformer is, and leaves the width of its feed-forward part at a default."""
+    words = {one.arg for one in call.keywords}
+    if None in words or any(isinstance(one, ast.Starred) for one in call.args):
+        return False
+    if name in _OF_TORCH:
+        return len(call.args) < _OF_TORCH[name] and "dim_feedforward" not in words
+    return name.endswith("Config") and not words.isdisjoint(_OF_MODEL) and words.isdisjoint(_OF_FEED_FORWARD)
 
 
 def _is_shard(node, of_rank: "set[str]") -> bool:

@@ -6,8 +6,10 @@ from typing import Any
 
 from samples import HOT_LINES, LAYERS, healthy, with_
 
-from perfdoctor.evidence.model import Evidence, Experts, IndexUse, Layer, Line, Op, Siblings, Site
+from perfdoctor.evidence.model import Evidence, Experts, IndexUse, Layer, Line, Op, Siblings, Site, TrainerOption
 
+LEFT = TrainerOption("feed_forward", Site("train.py", 107, "build_model"))
+"""The width of a feed-forward part is left at its default here."""
 HEADS_LINE = Site("model.py", 28, "forward")
 
 
@@ -42,6 +44,18 @@ def too_wide(share: float = 0.7, flops: float = 0.9, side: int = 65536, outputs:
     one = layer(share=share, flops=flops, weight_shape=(outputs, side), parameters=outputs * side)
     total = (("float32", outputs * side + 1_000_000),)
     return with_layer(one, **{"precision__parameter_dtypes": total, **changes})
+
+
+def wide_feed_forward(times: int = 12, share: float = 0.3, **changes: Any) -> Evidence:
+    """Two blocks of 256 units, whose feed-forward parts take so much of the step each."""
+    shapes = {"up": (256 * times, 256), "down": (256, 256 * times)}
+    parts = tuple(
+        layer(name=f"{block}.{name}", share=share / 2, flops=0.2, order=3 + 2 * block + place, weight_shape=shape)
+        for block in range(2)
+        for place, (name, shape) in enumerate(shapes.items())
+    )
+    others = tuple(with_(other, forward_ms=0.5, backward_ms=1.0, time_share=0.06) for other in LAYERS.layers)
+    return with_(healthy(), **{"layers__layers": (*parts, *others), **changes})
 
 
 def wide_head(outputs: int = 50_257, share: float = 0.45, flops: float = 0.5) -> Evidence:
