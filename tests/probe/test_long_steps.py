@@ -23,9 +23,12 @@ def test_where_a_loader_starts_anew_the_second_start_tells() -> None:
     assert known.look(27, _walls(27, 1), {27}, set()) == {"at": 27, "length": 27}
 
 
-def test_without_a_loader_it_takes_three_equal_distances() -> None:
-    assert LongSteps().look(0, _walls(27, 4), set(), set()) is None  # the first step is long anyway
-    assert LongSteps().look(0, _walls(27, 5), set(), set()) == {"at": 108, "length": 27}
+@pytest.mark.parametrize(("long", "distances"), [(6 * USUAL, 3), (LONG, 2)], ids=["long", "very long"])
+def test_without_a_loader_it_takes_equal_distances_that_are_no_chance(long: int, distances: int) -> None:
+    """The first step is long anyway."""
+    assert LongSteps().look(0, _walls(27, distances + 1, long), set(), set()) is None
+    found = LongSteps().look(0, _walls(27, distances + 2, long), set(), set())
+    assert found == {"at": 27 * (distances + 1), "length": 27}
 
 
 def test_shorter_pauses_of_the_machine_between_them_hide_nothing() -> None:
@@ -47,8 +50,8 @@ def test_it_is_told_once() -> None:
         (_walls(27, 5, long=2 * USUAL), set(), set()),  # hardly longer
         (_walls(27, 5, long=2 * USUAL), _starts(27, 5), set()),
         (_walls(100, 5, long=4 * USUAL), _starts(100, 5), set()),  # less than a twentieth of the time
-        (_walls(27, 5), set(), {108}),  # what made it long may be ours
-        ([*_walls(27, 3), *_walls(20, 3)], set(), set()),
+        (_walls(27, 5), set(), {81, 108}),  # what made it long may be ours
+        ([*_walls(27, 3), *_walls(20, 1), *_walls(27, 1)], set(), set()),
         (_walls(2, 50), _starts(2, 50), set()),
     ],
     ids=["short", "short starts", "little", "ours", "uneven", "every second one"],

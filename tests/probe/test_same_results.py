@@ -240,6 +240,42 @@ def test_a_generator_that_is_made_anew_each_time_gives_the_same_each_time() -> N
     assert len(names(projection)) == 1
 
 
+class Counts(torch.nn.Module):
+    """As a metric does."""
+
+    __module__ = "torchmetrics.aggregation"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+@pytest.mark.parametrize(
+    ("net", "training", "gradients", "is_told"),
+    [
+        (torch.nn.Linear(8, 8), False, False, True),
+        (torch.nn.Linear(8, 8), True, False, False),
+        (torch.nn.Linear(8, 8), False, True, False),
+        (torch.nn.Sequential(Counts()), False, False, False),
+    ],
+    ids=["evaluates", "in training mode", "with gradients", "a metric"],
+)
+def test_a_network_that_only_evaluates_computes_the_same_of_the_same(
+    net: torch.nn.Module, training: bool, gradients: bool, is_told: bool
+) -> None:
+    net.train(training)
+    data = torch.randn(4, 8)
+
+    def features(given: torch.Tensor) -> torch.Tensor:
+        spend()
+        return net(given).detach()
+
+    def step() -> None:
+        with torch.set_grad_enabled(gradients):
+            features(data)
+
+    assert bool(names(step)) is is_told
+
+
 def test_nothing_and_what_cannot_be_compared_do_not_count() -> None:
     def nothing() -> None:
         spend()

@@ -46,6 +46,8 @@ _CALIBRATED, _ROUNDS = 50, 10
 that took the CPU for some milliseconds meanwhile made it ten times as dear, and functions of many calls took none."""
 _LOCALS = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
 _PAUSES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_CALL = torch.nn.Module._call_impl.__code__
+_COUNTING = "torchmetrics."
 _END = "<perfdoctor>"
 """No name that code can use."""
 _ANYTHING = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -96,7 +98,7 @@ class Follower:
         self.delay_ns = 0
         """For which this thread had waited for a CPU as it was last asked for."""
         self.moving = {
-            torch.nn.Module._call_impl.__code__,
+            _CALL,
             torch.autograd.backward.__code__,
             torch.autograd.grad.__code__,
             _BaseDataLoaderIter.__next__.__code__,
@@ -140,7 +142,7 @@ class Follower:
             if self.loop.timeline.spent is not self.live:
                 self._count_step()
             if function is None:
-                if self.open and frame.f_code in self.moving:
+                if self.open and frame.f_code in self.moving and not _only_evaluates(frame):
                     moves(self.open[-1])
             elif not function.is_let_go:
                 self._called(frame, function)
@@ -357,6 +359,15 @@ def _callers():
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _only_evaluates(frame) -> bool:
+    """Whether it is the call of a module that is in evaluation mode, without gradients: it neither learns nor draws
+    random numbers. A metric of torchmetrics is one that counts."""
+    if frame.f_code is not _CALL or torch.is_grad_enabled():
+        return False
+    module = frame.f_locals["self"]
+    return not any(one.training or type(one).__module__.startswith(_COUNTING) for one in module.modules())
 
 
 def _passes_on(code) -> bool:

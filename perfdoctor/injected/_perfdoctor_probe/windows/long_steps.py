@@ -9,6 +9,8 @@ _TIMES = 3
 """Equal distances that are no chance, of steps that nothing but their length marks."""
 _LONG = 3.0
 """Times the usual step."""
+_VERY_LONG, _FEWER = 10.0, 2
+"""The same of those that no pause of the machine makes, such as evaluations of a whole data set."""
 _AS_LONG = 0.5
 """Of the longest but three: what is shorter may be a pause of the machine between those that come again."""
 _LEAST_SHARE = 0.05
@@ -48,16 +50,21 @@ class LongSteps:
         return self._told(self.started) if len(self.started) > 1 else None
 
     def _by_length(self) -> "dict | None":
-        long_us = _LONG * self._usual()
-        long = [number for number, wall in enumerate(self.walls, self.first) if wall > long_us and number]
-        if len(long) <= _TIMES:
-            return None
-        bar_us = _AS_LONG * sorted(self.walls)[-1 - _TIMES]
-        return self._equal(long) or self._equal([number for number in long if self.walls[number - self.first] > bar_us])
+        usual = self._usual()
+        long, very_long = self._above(_LONG * usual), self._above(_VERY_LONG * usual)
+        by_far = self._equal(very_long, _FEWER)
+        if by_far is not None or len(long) <= _TIMES:
+            return by_far
+        bar_us = max(_LONG * usual, _AS_LONG * sorted(self.walls)[-1 - _TIMES])
+        return self._equal(long, _TIMES) or self._equal(self._above(bar_us), _TIMES)
 
-    def _equal(self, numbers: "list[int]") -> "dict | None":
-        """What the latest of them tell."""
-        return self._told(numbers[-_TIMES - 1 :]) if len(numbers) > _TIMES else None
+    def _above(self, us: float) -> "list[int]":
+        """Steps that take longer, without the first one, which takes long anyway."""
+        return [number for number, wall in enumerate(self.walls, self.first) if wall > us and number]
+
+    def _equal(self, numbers: "list[int]", times: int) -> "dict | None":
+        """What the latest of them tell, with so many distances."""
+        return self._told(numbers[-times - 1 :]) if len(numbers) > times else None
 
     def _told(self, numbers: "list[int]") -> "dict | None":
         """None where their distances are not equal, or where it would gain nobody anything to know."""
