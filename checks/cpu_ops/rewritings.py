@@ -265,12 +265,13 @@ REWRITINGS = {
     ),
     "edges": Rewriting(
         "PD10.layer-by-edge",
-        "this line multiplies {shape} numbers, rows that were picked from fewer",
+        "this line multiplies {shape} numbers, rows repeated from fewer",
         "a product with joined rows is the sum of the products with each of them, and those can be picked afterwards",
         "Multiply the rows with their part of the weights first, and pick and add what comes out.",
         "a, b = layer.weight.split(width, dim=1)\n"
         "messages = (x @ a.T)[source] + (x @ b.T)[target] + layer.bias\n"
-        "# not layer(torch.cat([x[source], x[target]], dim=1))",
+        "# not layer(torch.cat([x[source], x[target]], dim=1))\n"
+        "pairs = (x @ a.T)[:, :, None] + (x @ b.T)[:, None] + layer.bias  # of all pairs: nothing is joined",
     ),
     "cut": Rewriting(
         "PD10.picked-then-cut",

@@ -339,6 +339,12 @@ def ends_and_what_lies_between() -> torch.Tensor:
     return torch.cat([NODES.index_select(0, ORIGIN), BETWEEN], 1) @ ENDS[:, :96].t()
 
 
+def all_pairs_of_nodes() -> torch.Tensor:
+    nodes = NODES[:96].view(2, 48, -1)
+    mine, theirs = nodes[:, :, None].expand(-1, -1, 48, -1), nodes[:, None].expand(-1, 48, -1, -1)
+    return functional.linear(torch.cat([mine, theirs], -1), ENDS, ENDS[:, 0])
+
+
 def shuffled_and_cut() -> torch.Tensor:
     return BETWEEN.index_select(0, torch.arange(20_000).flip(0))[:500].relu()
 
@@ -352,7 +358,7 @@ def graphs_of_other_sizes_in_each_step() -> torch.Tensor:
 
 
 FOUND = {
-    "edges": [both_ends, ends_and_what_lies_between],
+    "edges": [both_ends, ends_and_what_lies_between, all_pairs_of_nodes],
     "cut": [shuffled_and_cut],
     "strided": [every_fourth, every_other_from_the_second],
     "picked": [picked_scores, picked_by_mask, scores_of_the_last],

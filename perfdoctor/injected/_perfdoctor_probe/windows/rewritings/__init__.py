@@ -71,7 +71,7 @@ LINEAR = _SUMS
 
 def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
     """What could be in the place of this operator and of those whose results it reads; `known` as for `links`."""
-    if func in LAYERS and (other := edges.apart(func, args, known)) is not None:
+    if func in LAYERS and (other := edges.apart(func, args, known) or edges.spread(func, args, known)) is not None:
         return other
     if func in PRODUCTS:
         return (

@@ -1,4 +1,7 @@
-"""Layers of rows that were picked and joined: what a network computes of both ends of each edge of a graph."""
+"""Layers of rows that were picked or repeated, and joined: what a network computes of both ends of each edge of a
+graph, or of each pair."""
+
+import math
 
 import torch
 
@@ -38,6 +41,44 @@ def apart(func, args: tuple, known) -> "Other | None":
             table.t() @ own
 
     return Other("edges", make, [found], found.shape, backward)
+
+
+def spread(func, args: tuple, known) -> "Other | None":
+    """Of all pairs `cat([x[:, :, None].expand(...), x[:, None].expand(...)], -1) @ w` as `(x @ w_a)[:, :, None] + (x
+    @ w_b)[:, None]`."""
+    left, right, bias = factors(func, args, {})
+    found = known(left)
+    if found is None or found.func is not torch.ops.aten.cat.default or left.dim() != 2:
+        return None
+    parts, shape = found.args[0], tuple(found.shape)
+    if len(shape) < 3 or found.args[1:] not in ((-1,), (len(shape) - 1,)) or left.numel() != math.prod(shape):
+        return None
+    once = [_once(one) for one in parts]
+    if not any(one.numel() * _TIMES <= part.numel() for one, part in zip(once, parts)):
+        return None
+    weights = right.split([one.shape[-1] for one in parts])
+    each = list(zip(once, weights))
+
+    def make():
+        made = sum((one.reshape(-1, len(w)) @ w).view(*one.shape[:-1], -1) for one, w in each)
+        return (made if bias is None else made + bias).reshape(-1, right.shape[1])
+
+    def backward(gradient):
+        """What comes before and the weights get."""
+        whole = gradient.view(*shape[:-1], -1)
+        for one, w in each:
+            repeated = [at for at in range(len(shape) - 1) if one.shape[at] != shape[at]]
+            own = (whole.sum(repeated, keepdim=True) if repeated else whole).reshape(-1, right.shape[1])
+            own @ w.t()
+            one.reshape(-1, len(w)).t() @ own
+
+    return Other("edges", make, [found], found.shape, backward)
+
+
+def _once(part):
+    """Without what is repeated in it."""
+    repeats = [step == 0 and size > 1 for size, step in zip(part.shape[:-1], part.stride())]
+    return part[tuple(slice(0, 1) if one else slice(None) for one in repeats)]
 
 
 def _picked(part, known) -> "tuple | None":
