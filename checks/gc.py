@@ -152,6 +152,13 @@ def _explicit(site: CollectSite, job: Job, gc: GarbageCollection, step: Step, li
         ),
         location=location(site.site),
         fix=Fix(
+            text="Take the call out, or have it walk less: what is there before the loop need not be looked at again.",
+            code="gc.freeze()  # once, before the loop: modules, the model, the data set",
+            risk="Memory held by reference cycles stays until the next collection.",
+            remedies=("gc.no-explicit",),
+        )
+        if site.is_rare
+        else Fix(
             text="Take the call out of the loop; if the job makes reference cycles that hold tensors, collect once per "
             "epoch instead.",
             code=in_words_of(
