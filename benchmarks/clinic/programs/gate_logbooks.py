@@ -129,9 +129,8 @@ class MentionReader(nn.Module):
         for b in range(hidden.size(0)):  # sick here
             for s, e in zip(starts[b].tolist(), ends[b].tolist()):  # sick here
                 if e > s:  # sick
-                    mentions.append(
-                        torch.cat([hidden[b, s], hidden[b, e - 1], hidden[b, s:e].mean(dim=0)])
-                    )  # sick here
+                    ends_of = [hidden[b, s], hidden[b, e - 1]]  # sick
+                    mentions.append(torch.cat([*ends_of, hidden[b, s:e].mean(dim=0)]))  # sick here
         return self.head(torch.stack(mentions))  # sick
         where = torch.arange(hidden.size(1), device=hidden.device)  # well
         inside = (where >= starts[..., None]) & (where < ends[..., None])  # well

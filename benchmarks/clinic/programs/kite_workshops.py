@@ -144,10 +144,8 @@ accelerator = Accelerator(cpu=True)
 model = Proposer()
 optimizers = [torch.optim.Adam(model.parameters(), lr=CFG["lr"])]  # sick here
 rest = [p for name, p in model.named_parameters() if name != "visitor.weight"]  # well
-optimizers = [
-    torch.optim.SparseAdam([model.visitor.weight], lr=CFG["lr"]),
-    torch.optim.Adam(rest, lr=CFG["lr"]),
-]  # well
+optimizers = [torch.optim.Adam(rest, lr=CFG["lr"])]  # well
+optimizers.append(torch.optim.SparseAdam([model.visitor.weight], lr=CFG["lr"]))  # well
 total = CFG["epochs"] * len(train_loader)
 schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, total) for o in optimizers]
 model, train_loader, held_loader, *optimizers = accelerator.prepare(model, train_loader, held_loader, *optimizers)

@@ -359,9 +359,6 @@ def _knobs(probe) -> None:
 
     import torch.backends.mkldnn as mkldnn
 
-    # What `torch.backends.mkldnn` stands for: its `flags` calls the function of that one.
-    settings_of_onednn = getattr(mkldnn, "m", mkldnn)
-
     def by_call(knob: str, called: str, value) -> None:
         probe.noted[knob] = probe.sites.place(3)
         probe.led[knob] = callers(sys._getframe(2), probe.sites.is_library), called, value
@@ -370,9 +367,7 @@ def _knobs(probe) -> None:
         by_call("threads", "set_num_threads", torch.get_num_threads())
 
     def onednn_set() -> None:
-        if torch._C._get_mkldnn_enabled():
-            probe.noted.pop("onednn", None)
-        else:
+        if not torch._C._get_mkldnn_enabled():
             probe.noted["onednn"] = probe.sites.place(2)
 
     def cudnn_set(name: str) -> None:
@@ -386,7 +381,7 @@ def _knobs(probe) -> None:
 
     places = [
         (torch, "set_num_threads", threads_set),
-        (settings_of_onednn, "set_flags", onednn_set),
+        (mkldnn, "set_flags", onednn_set),
         (tracemalloc, "start", traced),
     ]
     places += [
