@@ -420,11 +420,12 @@ class Probe:
         pinned = affinity.PLACES.get(get_ident())
         if pinned is not None:
             self.noted["pinned"] = pinned
-        sources = origins.Sources(self.sites.is_library)
-        self.follow_led(sources)
-        settled = functools.partial(self.settled, sources)
-        given = script.options(settings.trainer(), settings.trainer_options(), settled)
-        options = {**decisions(self.sites.is_library), **given}
+        with settings.NotCompiled():  # generators that go through sources are none of Dynamo's
+            sources = origins.Sources(self.sites.is_library)
+            self.follow_led(sources)
+            settled = functools.partial(self.settled, sources)
+            given = script.options(settings.trainer(), settings.trainer_options(), settled)
+            options = {**decisions(self.sites.is_library), **given}
         for name, places in (("sites", self.noted), ("options", options)):
             seen[name] = {one: self.sites.number(place) for one, place in places.items()}
         seen["data_parallel"] = self.discovery.data_parallel()
