@@ -159,3 +159,8 @@ def test_one_that_is_given_a_local_name_or_a_field_is_followed_too(main: Path, m
         "gradient_accumulation_steps": (2, "<module>"),
         "per_device_train_batch_size": (9, "main"),
     }
+
+
+def test_what_is_switched_off_by_name_decides_nothing(main: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "DEBUG = None\nTrainingArguments(\n    debug=DEBUG,\n    save_steps=5,\n)\n"
+    assert _settled(main, monkeypatch, text) == {"save_steps": (4, "<module>")}

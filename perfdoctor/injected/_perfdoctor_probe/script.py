@@ -41,13 +41,17 @@ def options(trainer: str, as_they_are=None, settled=None) -> dict:
     for word, value in (pair for node in ast.walk(tree) for pair in given(node)):
         if word in words and word not in found and _counts(word, value, as_they_are):
             constant = None if settled is None or isinstance(value, ast.Constant) else settled(file, value)
-            decides = constant is not None and _counts(word, constant[1], as_they_are)
-            found[word] = _place(*(constant if decides else (file, value)))
+            if constant is None:
+                found[word] = _place(tree, file, value)
+            elif _counts(word, constant[1], as_they_are):
+                where = tree if constant[0] == file else parsed(read(constant[0], _LARGEST))
+                found[word] = _place(where, *constant)
+            elif not _is_off(constant[1]):  # it comes from elsewhere
+                found[word] = _place(tree, file, value)
     return found
 
 
-def _place(file: str, node) -> tuple:
-    tree = parsed(read(file, _LARGEST))
+def _place(tree, file: str, node) -> tuple:
     return os.path.abspath(file), node.lineno, function_at(tree, node.lineno), None
 
 

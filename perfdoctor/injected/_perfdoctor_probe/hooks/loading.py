@@ -170,8 +170,9 @@ class Loading:
         identity = self.ids[id(loader)] = self.count
         self.loader_sites[identity] = first
         self.count += 1
-        if len(self.makings) < _FOLLOWED:
-            self.makings[identity] = self._making(loader) if site == first else self.makings.get(self.firsts[first])
+        making = self._making(loader) if site == first else self.makings.get(self.firsts[first])
+        if making is not None and len(self.makings) < _FOLLOWED:
+            self.makings[identity] = making
         self.firsts.setdefault(first, identity)
         batch_sampler = getattr(loader, "batch_sampler", None)
         makers = self._makers(loader.collate_fn, dataset)
@@ -206,7 +207,8 @@ class Loading:
         from ..windows.origins import Sources, decided_at
 
         sources, found = Sources(self.sites.is_library), []
-        for identity, (led, kind, given) in ((one, making) for one, making in self.makings.items() if making):
+        makings, self.makings = self.makings, {}  # told once
+        for identity, (led, kind, given) in makings.items():
             names = (kind.__name__, "DataLoader", "__init__")
             at = {
                 name: self.sites.number(decided_at(led, names, name, _GIVEN[name], value, sources))
