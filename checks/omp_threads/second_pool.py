@@ -77,9 +77,10 @@ def second_pool(case: Case) -> Finding | None:
 def _caller(case: Case) -> Site | None:
     """The dearest line in which libraries other than torch compute; one that issues operators only where all do, since
     it is beside this pool that those take long."""
-    lines = lines_in_python(case.evidence, (*PYTHON_PARTS, "input_wait"))
+    lines = lines_in_python(case.evidence, (*PYTHON_PARTS, "input_wait", "logging"))
     hot = () if isinstance(case.evidence.hot_lines, Missing) else case.evidence.hot_lines
     issuing = {key(line.site) for line in hot}
-    called = [line for line in lines if line.called or line.part in PYTHON_PARTS]
-    alone = [line for line in called if key(line.site) not in issuing]
+    called = [line for line in lines if line.called or line.part in (*PYTHON_PARTS, "logging")]
+    # What a tracker makes of numbers it makes without torch, whatever its line issues before.
+    alone = [line for line in called if key(line.site) not in issuing or line.part == "logging"]
     return max(alone or called, key=lambda line: line.ms_per_step).site if called else None

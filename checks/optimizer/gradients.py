@@ -46,7 +46,9 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
     if cost.share < limits.gradients_share:
         return None
     is_held = unused.held == unused.parameters
-    made_at = None if isinstance(ops, Missing) else ops.optimizer_at
+    is_set = unused.set_on_modules > 0
+    decided = evidence.job.option("requires_grad") if is_set else evidence.job.option("rate") if is_held else None
+    made_at = ops.optimizer_at if is_held and not isinstance(ops, Missing) else None
     return Finding(
         id="PD17.gradients-without-optimizer",
         severity=cost.severity(limits.gradients_share, limits.error_share),
@@ -55,6 +57,7 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
         "per step ({cost_share})",
         reasoning="{of:parameter} require gradients, and those of {modules} are "
         + ("held by a learning rate of 0" if is_held else "in no optimizer")
+        + ("; {set_on_modules:module} of these have an attribute `requires_grad`, which sets nothing" * is_set)
         + "; in the steps that were watched nobody "
         + ("else " if is_held else "")
         + "read these"
@@ -66,16 +69,17 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
             Measurement("parameters", unused.parameters, "count", "parameters that get gradients for nothing"),
             Measurement("of", unused.of, "count", "all that require gradients"),
             Measurement("held", unused.held, "count", "of these, in an optimizer with a learning rate of 0"),
+            Measurement("set_on_modules", unused.set_on_modules, "count", "modules with an attribute `requires_grad`"),
             Measurement("elements", unused.elements, "count", "their elements"),
             Measurement("modules", _named(unused.modules), "text", "modules without an optimizer"),
             *timed,
             *((milliseconds("sent_ms", sent_ms, "sending them to the other ranks, at most"),) if sent_ms else ()),
         ),
-        location=location(
-            ((evidence.job.option("rate") or made_at) if is_held else None) or unused.made_at or unused.called_at
-        ),
+        location=location(decided or made_at or unused.made_at or unused.called_at),
         fix=Fix(
-            text="Freeze what is not to learn, before the loop; or "
+            text="Freeze what is not to learn, before the loop"
+            + (": `requires_grad_(False)` reaches a module's parameters" * is_set)
+            + "; or "
             + ("give it a learning rate" if is_held else "give it to the optimizer")
             + ", if it is to learn.",
             code=FREEZE_HELD if is_held else _NOT_GIVEN,

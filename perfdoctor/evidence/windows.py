@@ -80,6 +80,7 @@ def profile(process: ProcessRecording, step: Step | Missing) -> OpProfile | Miss
         frozen=timed.frozen,
         ways=_undisturbed(timed.ways, step),
         in_parts=timed.in_parts,
+        in_turn=timed.in_turn,
         repeated_rows=timed.repeated_rows,
         siblings=timed.siblings,
         experts=timed.experts,

@@ -102,6 +102,8 @@ class UnusedGradients:
     called_at: Site | None = None
     held: int = 0
     """Of these, at a learning rate of 0."""
+    set_on_modules: int = 0
+    """Modules among them that were given an attribute `requires_grad`, which sets nothing."""
     in_norm: bool = False
     """In evidence: a library reads them all the same, for the norm of all gradients (`GradientReads`)."""
 

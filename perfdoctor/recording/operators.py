@@ -20,6 +20,7 @@ from .timings import (
     FrozenTiming,
     GroupsTiming,
     InParts,
+    InTurn,
     ParameterTiming,
     PassWays,
     RepeatedRows,
@@ -101,6 +102,7 @@ class OpProfile:
     ways: PassWays | Missing = NOT_TIMED
     in_parts: tuple[InParts, ...] = ()
     """The dearest first."""
+    in_turn: tuple[InTurn, ...] = ()
     repeated_rows: tuple[RepeatedRows, ...] = ()
     """Likewise."""
     siblings: tuple[Siblings, ...] = ()

@@ -259,6 +259,30 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class InTurn:
+    """A module that a loop calls for one position of a sequence after the other, each time with the state that it has
+    just returned, and by nothing else does one call need the one before: its own pass for one position, and for many
+    in one call, which gives the same numbers."""
+
+    name: str
+    kind: str
+    at: Site
+    """The user's line that calls it."""
+    loop: str
+    """The first line of the loop."""
+    calls_per_step: float
+    milliseconds: float
+    """Per step, forward and backward, with all modules that it holds, under the profiler."""
+    calls: int
+    """Of one sequence."""
+    together: int
+    """Positions in the one call."""
+    now_ms: float
+    """Of a call for one position, forward and backward."""
+    once_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatedRows:
     """A module inside another one that was given the same rows several times over: its own pass with all of them and
     with each once, which gives the same numbers."""
@@ -401,6 +425,7 @@ class FinalTimings:
     frozen: FrozenTiming | Missing = NOT_TIMED
     ways: PassWays | Missing = NOT_TIMED
     in_parts: tuple[InParts, ...] = ()
+    in_turn: tuple[InTurn, ...] = ()
     repeated_rows: tuple[RepeatedRows, ...] = ()
     siblings: tuple[Siblings, ...] = ()
     experts: tuple[Experts, ...] = ()

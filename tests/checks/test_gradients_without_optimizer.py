@@ -11,7 +11,7 @@ from perfdoctor.checks.optimizer import CHECK, examine
 from samples import healthy, ids, is_clear, number, only, with_
 
 from perfdoctor.diagnosis.findings import Finding, Severity
-from perfdoctor.evidence.model import Evidence, FrozenTiming, Missing, Site
+from perfdoctor.evidence.model import Evidence, FrozenTiming, Missing, Site, TrainerOption
 
 UNTIMED = Missing("other ranks would have to do the same")
 
@@ -47,6 +47,17 @@ def test_at_a_learning_rate_of_zero_the_line_of_the_optimizer_is_named() -> None
     assert "learning rate of 0" in finding.reasoning and 'group["lr"]' in (finding.fix.code or "")
     some = _found(with_(held, layers__unused__held=59))
     assert some.location is not None and some.location.line == BACKBONE_LINE.line
+
+
+def test_an_attribute_that_freezes_nothing_is_told_where_it_is_set() -> None:
+    said = TrainerOption("requires_grad", Site("train.py", 8, "freeze"))
+    seen = with_(without_optimizer(), layers__unused__set_on_modules=7, job__options=(said,))
+    finding = _found(seen)
+    assert finding.location is not None and finding.location.line == 8
+    assert number(finding, "set_on_modules") == 7 and "which sets nothing" in finding.reasoning
+    plain = _found(with_(seen, layers__unused__set_on_modules=0))
+    assert plain.location is not None and plain.location.line == BACKBONE_LINE.line
+    assert "sets nothing" not in plain.reasoning
 
 
 def test_passes_that_were_not_run_again_are_left_out() -> None:

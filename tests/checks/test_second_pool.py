@@ -31,6 +31,13 @@ def test_a_line_that_issues_operators_is_not_the_one() -> None:
     assert finding.location is not None and finding.location.line == POOL_LINE.line
 
 
+def test_a_tracker_computes_without_torch_whatever_its_line_issues() -> None:
+    seen = second_pool()
+    logged = CodeLine(HOT_LINES[0].site, "logging", False, 600.0, 0.5)
+    finding = found(with_(seen, code_lines=(*seen.code_lines, logged)))  # type: ignore[misc]
+    assert finding.location is not None and finding.location.line == HOT_LINES[0].site.line
+
+
 def test_threads_that_may_have_computed_are_an_opportunity() -> None:
     waits = step(Parts(input_wait=15.0, forward=4.0, backward=4.0, optimizer=1.0))
     assert found(second_pool(step=waits)).severity is Severity.NOTE

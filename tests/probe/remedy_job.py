@@ -24,6 +24,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from perfdoctor.injected._perfdoctor_probe import remedies
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
 from perfdoctor.injected._perfdoctor_probe.hooks import collector
+from perfdoctor.injected._perfdoctor_probe.hooks.collector import Pauses
+from perfdoctor.injected._perfdoctor_probe.hooks.fetches import Fetches
 from perfdoctor.injected._perfdoctor_probe.hooks.loading import Loading
 from perfdoctor.injected._perfdoctor_probe.remedies import catalogue
 
@@ -108,11 +110,12 @@ class Job:
         sites = SimpleNamespace(here=lambda depth=0: 7, stack=lambda frame: [], is_library=lambda file: True)
         guarded = Guard(lambda hook, error: None)
         self.loading = Loading(recorder, loop, sites, guarded)
+        self.fetches = Fetches(self.loading, guarded, Pauses())
         self.collector = collector.Collector(recorder, loop, sites, guarded)
         self.calls = SimpleNamespace(muted=set(), files_saved=1, file_saved=lambda: None)
         self.discovery = SimpleNamespace(compiled=False, found={type(self.model): SimpleNamespace(has_parameters=True)})
         self.communication = SimpleNamespace(reduced_per_step=dict)
-        self.autocast = ""
+        self.facts = SimpleNamespace(autocast="")
         self.anomaly = SimpleNamespace(site=-1)
         self.loading.made(self.loader)
         self.known = set(names())
@@ -160,7 +163,7 @@ class Job:
             "buffers": [(id(b), b.dtype, b.data_ptr()) for b in self.model.buffers()],
             "states": [[(k, id(v)) for k, v in s.items()] for s in self.optimizer.state.values()],
             "iterator": (type(iterator), iterator._num_yielded, sorted(iterator.__dict__)),
-            "loading": (loading.on_iterator, loading.untimed, loading.ours),
+            "loading": (loading.on_iterator, self.fetches.untimed, loading.ours),
             "loader": (self.loader.persistent_workers, getattr(iterator, "_persistent_workers", None)),
             "forward": [sorted(module.__dict__) for module in self.model.modules()],
             "reads": [name for name in ("item", "__float__", "__int__") if name in vars(torch.Tensor)],

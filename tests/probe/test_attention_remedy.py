@@ -88,7 +88,7 @@ class Model(nn.Module):
 
 def probe_of(model: nn.Module) -> SimpleNamespace:
     found = {type(model): SimpleNamespace(has_parameters=True)}
-    return SimpleNamespace(discovery=SimpleNamespace(compiled=False, found=found), autocast="")
+    return SimpleNamespace(discovery=SimpleNamespace(compiled=False, found=found), facts=SimpleNamespace(autocast=""))
 
 
 @pytest.mark.parametrize(

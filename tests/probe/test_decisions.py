@@ -72,6 +72,23 @@ def test_padding_may_be_asked_for_by_other_means(
 
 
 @pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("for one in net.modules():\n    one.requires_grad = flag", 2),
+        ("net.stem.requires_grad = False", 1),
+        ("for one in net.parameters():\n    one.requires_grad = False", 0),
+        ("for name, one in net.named_parameters():\n    if 'fc' not in name:\n        one.requires_grad = False", 0),
+        ("net.stem.requires_grad_(False)", 0),
+    ],
+)
+def test_an_attribute_that_is_set_on_a_module_and_freezes_nothing_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lines: str, line: int
+) -> None:
+    wanted = {"requires_grad": ("main", line, "<module>")} if line else {}
+    assert _decided(monkeypatch, tmp_path, main=lines + "\n") == wanted
+
+
+@pytest.mark.parametrize(
     ("call", "found"),
     [
         ('GPT2Config(n_layer=2, activation_function="gelu_new")', {"activation_function": ("main", 1, "<module>")}),

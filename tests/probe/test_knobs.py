@@ -14,13 +14,14 @@ DOUBLE = ("double_by_type", "double_by_name", "double_by_tensor")
 
 @pytest.fixture
 def seen(observe: Observer) -> Observed:
-    return observe("knobs.py", "assigned", "configured", "called", "untouched", "traced", "tracing", *DOUBLE)
+    styles = ("assigned", "configured", "called", "enclosed", "untouched", "traced", "tracing")
+    return observe("knobs.py", *styles, *DOUBLE)
 
 
 def test_the_job_does_the_same(seen: Observed) -> None:
     seen.same()
     seen.healthy()
-    assert seen.bare.stdout.count("knobs 1 False") == 2 and seen.bare.stdout.count("knobs 1 True") == 4
+    assert seen.bare.stdout.count("knobs 1 False") == 3 and seen.bare.stdout.count("knobs 1 True") == 4
     assert seen.bare.stdout.count("type torch.float64") == len(DOUBLE)
 
 
@@ -30,6 +31,7 @@ def test_the_job_does_the_same(seen: Observed) -> None:
         ("assigned", "torch.set_num_threads(1)", "torch.backends.mkldnn.enabled = False"),
         ("configured", 'CONFIG = {"threads": 1}', ""),
         ("called", "", "torch.backends.mkldnn.set_flags(False)"),
+        ("enclosed", "", "flags = torch.backends.mkldnn.flags(deterministic=False)"),
         ("untouched", "", ""),
     ],
 )

@@ -9,33 +9,42 @@ from types import SimpleNamespace
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe.guard import Guard
+from perfdoctor.injected._perfdoctor_probe.hooks.collector import Pauses
+from perfdoctor.injected._perfdoctor_probe.hooks.fetches import Fetches
 from perfdoctor.injected._perfdoctor_probe.hooks.loading import _MADE_WITH, Loading
 from perfdoctor.injected._perfdoctor_probe.timeline import Timeline
 from perfdoctor.injected._perfdoctor_probe.windows.slower_fetches import SlowerFetches
 
 
-def fetched(batches: int) -> tuple[Loading, list[bool]]:
+def of_a_loop(loop=None, sites=None) -> Fetches:
+    """In a training process, whose records nobody reads."""
+    guarded = Guard(lambda hook, error: None)
+    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), loop, sites, guarded)
+    return Fetches(loading, guarded, Pauses())
+
+
+def fetched(batches: int) -> tuple[Fetches, list[bool]]:
     """`batches` fetches in the training process; for each, whether the collate function was the job's own in it."""
-    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
+    fetches = of_a_loop()
     fetcher = SimpleNamespace(collate_fn=len)
     bare = []
     for _ in range(batches):
-        timed = loading.untimed == 0
+        timed = fetches.untimed == 0
         if timed:
-            loading.fetch_began(fetcher)
+            fetches.began(fetcher)
         else:
-            loading.untimed -= 1
+            fetches.untimed -= 1
         bare.append(fetcher.collate_fn is len)
         assert fetcher.collate_fn([1, 2]) == 2
         if timed:
-            loading.fetch_ended(fetcher)
-    return loading, bare
+            fetches.ended(fetcher)
+    return fetches, bare
 
 
 @pytest.mark.parametrize(("batches", "timed"), [(199, 199), (200, 200), (207, 200), (208, 201), (360, 220)])
 def test_after_two_hundred_fetches_one_in_eight_is_timed(batches, timed):
-    loading, _ = fetched(batches)
-    assert len(loading.fetches) == timed
+    fetches, _ = fetched(batches)
+    assert len(fetches.rows) == timed
 
 
 def test_an_untimed_fetch_runs_the_job_s_own_collate_function(batches=240):
@@ -45,18 +54,18 @@ def test_an_untimed_fetch_runs_the_job_s_own_collate_function(batches=240):
 
 def test_of_several_loaders_one_in_eight_or_nine_is_timed_by_turns() -> None:
     """One in eight would always be a batch of the same one of two."""
-    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
-    loading.count = 2
+    fetches = of_a_loop()
+    fetches.loading.count = 2
     fetchers = [SimpleNamespace(collate_fn=len) for _ in range(2)]
-    loading.fetchers = {id(fetcher): number for number, fetcher in enumerate(fetchers)}
+    fetches.loading.fetchers = {id(fetcher): number for number, fetcher in enumerate(fetchers)}
     for batch in range(1000):
-        if loading.untimed:
-            loading.untimed -= 1
+        if fetches.untimed:
+            fetches.untimed -= 1
             continue
         fetcher = fetchers[batch % 2]
-        loading.fetch_began(fetcher)
-        loading.fetch_ended(fetcher)
-    later = [row[-1] for row in loading.fetches[200:]]
+        fetches.began(fetcher)
+        fetches.ended(fetcher)
+    later = [row[-1] for row in fetches.rows[200:]]
     assert len(later) == 94 and later.count(0) == later.count(1)
 
 
@@ -64,7 +73,7 @@ def test_iterators_that_still_run_are_not_forgotten() -> None:
     """Of a job that starts an iterator of one loader for each step, and draws from one of another all the time."""
     sites = SimpleNamespace(here=lambda depth=1: 1, stack=lambda frame: [], is_library=lambda file: True)
     loop = SimpleNamespace(timeline=Timeline())
-    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), loop, sites, Guard(lambda hook, error: None))
+    loading = of_a_loop(loop, sites).loading
     made_with = dict.fromkeys(_MADE_WITH)
     stays, anew = SimpleNamespace(**made_with), SimpleNamespace(**made_with)
     loading.ids = {id(stays): 0, id(anew): 1}
@@ -86,14 +95,14 @@ class Iterator:
 
 
 def test_a_data_set_that_fetches_from_a_loader_of_its_own_is_timed_beside_it() -> None:
-    loading = Loading(SimpleNamespace(record=lambda kind, **fields: None), None, None, Guard(lambda hook, error: None))
+    fetches = of_a_loop()
     outer, inner = (SimpleNamespace(collate_fn=len) for _ in range(2))
-    loading.fetchers = {id(outer): 0, id(inner): 1}
-    loading.fetch_began(outer)
-    made(loading, inner)
+    fetches.loading.fetchers = {id(outer): 0, id(inner): 1}
+    fetches.began(outer)
+    made(fetches, inner)
     outer.collate_fn([1, 2])
-    loading.fetch_ended(outer)
-    assert [row[-1] for row in loading.fetches] == [1, 0]
+    fetches.ended(outer)
+    assert [row[-1] for row in fetches.rows] == [1, 0]
 
 
 class Sites:
@@ -109,34 +118,35 @@ class Sites:
         return linecache.getline(*place[:2]).strip()
 
 
-def of_a_worker() -> tuple[Loading, list[dict]]:
+def of_a_worker() -> tuple[Fetches, list[dict]]:
     written: list[dict] = []
     recorder = SimpleNamespace(record=lambda kind, **fields: written.append({"k": kind, **fields}), flush=lambda: None)
     loop = SimpleNamespace(timeline=Timeline())
-    loading = Loading(recorder, loop, Sites(), Guard(lambda hook, error: None))
-    loading.worker = True
-    return loading, written
+    guarded = Guard(lambda hook, error: None)
+    fetches = Fetches(Loading(recorder, loop, Sites(), guarded), guarded, Pauses())
+    fetches.loading.worker = True
+    return fetches, written
 
 
-def made(loading: Loading, fetcher: SimpleNamespace, fails: bool = False) -> None:
+def made(fetches: Fetches, fetcher: SimpleNamespace, fails: bool = False) -> None:
     """What the stand-in of a fetcher's `fetch` does."""
-    loading.fetch_began(fetcher)
+    fetches.began(fetcher)
     if fails:
         return
     fetcher.collate_fn([1, 2])
-    loading.fetch_ended(fetcher)
+    fetches.ended(fetcher)
 
 
 def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
     def padded(samples):
         return sorted(samples)
 
-    loading, written = of_a_worker()
+    fetches, written = of_a_worker()
     before, profiled = sys.gettrace(), sys.getprofile()
     sys.settrace(None)
     try:
         for _ in range(7):
-            made(loading, SimpleNamespace(collate_fn=padded, dataset=None))
+            made(fetches, SimpleNamespace(collate_fn=padded, dataset=None))
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
@@ -147,16 +157,16 @@ def test_one_batch_of_a_worker_is_made_line_by_line_and_not_timed():
     assert same["rows"] == []
     assert sys.getprofile() is profiled
     rows = [record for record in written if record["k"] == "fetches"]
-    assert sum(record["n"] for record in rows) + len(loading.fetches) == 3
+    assert sum(record["n"] for record in rows) + len(fetches.rows) == 3
 
 
 def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
-    loading, written = of_a_worker()
+    fetches, written = of_a_worker()
     before = sys.gettrace()
     sys.settrace(None)
     try:
         for number in range(6):
-            made(loading, SimpleNamespace(collate_fn=sorted, dataset=None), fails=number == 3)
+            made(fetches, SimpleNamespace(collate_fn=sorted, dataset=None), fails=number == 3)
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)
@@ -164,12 +174,11 @@ def test_a_batch_that_could_not_be_made_leaves_no_tracer_behind_for_long():
 
 
 def test_later_workers_have_no_calls_followed():
-    loading, written = of_a_worker()
-    loading.started = 2
-    loading.reset()
-    loading.worker = True
+    fetches, written = of_a_worker()
+    fetches.loading.started = 2
+    fetches.loading.worker = True
     for _ in range(8):
-        made(loading, SimpleNamespace(collate_fn=len, dataset=None))
+        made(fetches, SimpleNamespace(collate_fn=len, dataset=None))
     assert not [record for record in written if record["k"] == "same_making"]
 
 
@@ -209,14 +218,14 @@ def test_a_worker_whose_batches_get_slower_has_a_later_one_made_line_by_line():
     def padded(samples):
         return sorted(samples)
 
-    loading, written = of_a_worker()
+    fetches, written = of_a_worker()
     fetcher = SimpleNamespace(collate_fn=padded, dataset=Keeping())
     before = sys.gettrace()
     sys.settrace(None)
     try:
         for number in range(1, 10):
-            loading.traces_next = number == 8
-            made(loading, fetcher)
+            fetches.traces_next = number == 8
+            made(fetches, fetcher)
         assert sys.gettrace() is None
     finally:
         sys.settrace(before)

@@ -38,6 +38,13 @@ def test_shorter_pauses_of_the_machine_between_them_hide_nothing() -> None:
     assert LongSteps().look(0, walls, set(), set()) == {"at": 108, "length": 27}
 
 
+@pytest.mark.parametrize(("at", "found"), [(54, {"at": 81, "length": 27}), (55, None)])
+def test_a_step_that_held_work_of_ours_counts_where_it_is_as_long_as_others(at: int, found: dict | None) -> None:
+    walls = [LONG, *[USUAL] * 80, LONG]
+    walls[27], walls[at] = round(1.1 * LONG), round(0.9 * LONG)
+    assert LongSteps().look(0, walls, set(), {27, at}) == found
+
+
 def test_it_is_told_once() -> None:
     known = LongSteps()
     told = [known.look(first, _walls(27, 1), {first}, set()) for first in range(0, 27 * 6, 27)]
@@ -50,7 +57,7 @@ def test_it_is_told_once() -> None:
         (_walls(27, 5, long=2 * USUAL), set(), set()),  # hardly longer
         (_walls(27, 5, long=2 * USUAL), _starts(27, 5), set()),
         (_walls(100, 5, long=4 * USUAL), _starts(100, 5), set()),  # less than a twentieth of the time
-        (_walls(27, 5), set(), {81, 108}),  # what made it long may be ours
+        ([*_walls(27, 3), *_walls(27, 2, long=2 * LONG)], set(), {81, 108}),  # what made it long may be ours
         ([*_walls(27, 3), *_walls(20, 1), *_walls(27, 1)], set(), set()),
         (_walls(2, 50), _starts(2, 50), set()),
     ],

@@ -153,12 +153,26 @@ def test_what_cannot_be_run_again_says_why(make: Callable[[], nn.Module], inputs
     assert why in _noted(module, *inputs).timings()["missing"]
 
 
-def test_a_module_that_is_gone_or_evaluates_now_is_not_called() -> None:
-    model = nn.Linear(4, 2)
-    gone, evaluating = _noted(nn.Linear(4, 2), torch.ones(2, 4)), _noted(model, torch.ones(2, 4))
+def test_a_large_module_is_not_kept_from_going(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _noted(nn.Linear(4, 2), torch.ones(2, 4)).timings()["batch"] == 2
+    monkeypatch.setattr(passes, "_HELD_BYTES", 16)
+    assert "is gone" in _noted(nn.Linear(4, 2), torch.ones(2, 4)).timings()["missing"]
+
+
+def test_a_module_that_evaluates_now_is_called_in_the_mode_that_it_was_in() -> None:
+    seen = []
+
+    class Seen(nn.Dropout):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            seen.append(self.training)
+            return super().forward(input)
+
+    model = nn.Sequential(nn.Linear(4, 2), Seen(), Seen().eval())
+    found = _noted(model, torch.ones(2, 4))
     model.eval()
-    for found in (gone, evaluating):
-        assert "is gone, or in another mode" in found.timings()["missing"]
+    assert found.timings()["batch"] == 2
+    assert set(seen[::2]) == {True} and set(seen[1::2]) == {False}
+    assert not any(one.training for one in model.modules())
 
 
 @pytest.mark.parametrize(("name", "value"), [("_LIMIT_NS", 0), ("_MOST_BYTES", 0), ("_MEMORY_PART", 0.0)])

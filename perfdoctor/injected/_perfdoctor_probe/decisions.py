@@ -10,6 +10,7 @@ import os
 from .records import VECTOR_EXTENSION_VARIABLES
 from .script import function_at, given, parsed, read
 from .sites import users_modules
+from .windows.source import called
 
 _LARGEST = 1 << 18
 """Bytes of all files that are parsed: about 0.3 s, once."""
@@ -38,20 +39,25 @@ _OF_FEED_FORWARD = frozenset(
 )
 _OF_TORCH = {"TransformerEncoderLayer": 3, "TransformerDecoderLayer": 3, "Transformer": 5}
 """Layers of torch's, and with how many arguments they are told how wide the feed-forward part is."""
+TRAINABLE = "requires_grad"
+_OVER_PARAMETERS = ("parameters", "named_parameters")
 RATE = "rate"
 _OF_RATES = ("lr", "learning_rate")
 _OF_SCHEDULES = frozenset("min max end final init initial start decay warmup".split())
 """Words in the names of rates that a schedule begins or ends with."""
+_OTHERS = (TRAINABLE, "rank", "config(", "transformer")
 _SPEAKS_OF = tuple(
     word.lower().encode()
-    for word in (*_KEYWORDS, *_FUNCTIONS, *VECTOR_EXTENSION_VARIABLES, *_OF_RATES, "rank", "config(", "transformer")
+    for words in (_KEYWORDS, _FUNCTIONS, VECTOR_EXTENSION_VARIABLES, _OF_RATES, _OTHERS)
+    for word in words
 )
 
 
 @functools.lru_cache(maxsize=1)
 def decisions(is_library) -> "dict[str, tuple]":
     """Places by name, the first one of each: a keyword's, a function's or a variable's own, `shard`, `rate` of a
-    learning rate of 0, or `feed_forward` of one whose width is left at a default."""
+    learning rate of 0, `feed_forward` of one whose width is left at a default, or `requires_grad` where an attribute of
+    that name is set that may be none of a parameter's."""
     found: "dict[str, tuple]" = {}
     left = _LARGEST
     files = [vars(module)["__file__"] for module in users_modules(is_library).values()]
@@ -80,6 +86,12 @@ def _look(node, of_rank: "set[str]", found: list) -> None:
     if isinstance(node, ast.Assign) and _is_of_rank(node.value, of_rank):
         of_rank.update(one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name))
     found += _decides(node, of_rank)
+    if isinstance(node, ast.For) and called(node.iter) in _OVER_PARAMETERS:
+        inside: "list[tuple]" = []
+        for child in node.body:
+            _look(child, of_rank, inside)
+        found += [one for one in inside if one[0] != TRAINABLE]
+        return
     for child in ast.iter_child_nodes(node):
         _look(child, of_rank, found)
 
@@ -91,6 +103,8 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
         return [(SHARD, node.lineno)] if _is_shard(node, of_rank) else []
     found = [(word, value.lineno) for word, value in _said(node) if _counts(word, value)]
     found += [(RATE, value.lineno) for word, value in _said(node) if _is_rate(word) and _holds_nothing(value)]
+    if isinstance(node, ast.Assign):
+        found += [(TRAINABLE, value.lineno) for word, value in given(node) if word == TRAINABLE]
     if not isinstance(node, ast.Call):
         return found
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))

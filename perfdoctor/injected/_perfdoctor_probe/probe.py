@@ -8,12 +8,12 @@ import time
 import weakref
 from _thread import get_ident
 
-from . import affinity, channel, control, distant, procfs, records, script, settings, sites
-from .decisions import decisions
+from . import channel, control, distant, procfs, records, settings, sites
 from .ending import Ending
+from .facts import SETTLED, Facts
 from .guard import Guard
 from .held_back import HeldBack
-from .hooks import collector, concurrency, loading, patches, profilers
+from .hooks import collector, concurrency, patches, profilers
 from .hooks.anomaly import Anomaly
 from .hooks.calls import Calls
 from .hooks.communication import Communication
@@ -22,8 +22,10 @@ from .hooks.decoding import Decoding
 from .hooks.device_clock import DeviceClock
 from .hooks.doubles import Doubles
 from .hooks.evaluation import Evaluation
+from .hooks.fetches import Fetches
 from .hooks.held_out import HeldOut
 from .hooks.jobs_profiler import JobsProfiler
+from .hooks.loading import Loading
 from .hooks.loggers import Loggers
 from .hooks.modes import Modes
 from .hooks.processes import Processes
@@ -31,22 +33,17 @@ from .imports import IMPORTS
 from .launcher import Launcher
 from .loop import Loop
 from .recorder import columns
-from .rows import milliseconds
 from .stop import StopJob, engine
-from .timeline import GC, INPUT, Timeline, unit_ns
+from .timeline import GC, INPUT, Timeline
 from .tracker import Tracker
-from .windows import origins, schedule
-from .windows.cycles import Cycles
-from .windows.long_steps import LongSteps
+from .windows import schedule
 from .windows.made import made
+from .windows.recurring import Recurring
 from .windows.sampling import Sampling
 
 _FLUSH_NS = 500_000_000
 """Between samples and writes, once the first few steps are on disk."""
-_SETTINGS_STEP = 2
 _EARLY_STEPS = 64
-_BETWEEN = (("between", "repeats"), ("epochs", "same"))
-"""Windows that look at what lies between two steps, where those are planned that look so at steps."""
 
 
 class Probe:
@@ -69,7 +66,8 @@ class Probe:
         self.anomaly = Anomaly(self.sites, guarded)
         self.compilations = Compilations(recorder, self.sites)
         self.flush_compilations = guarded("compilations", self.compilations.flush)
-        self.loading = loading.Loading(recorder, self.loop, self.sites, guarded, self.collector.pauses)
+        self.loading = Loading(recorder, self.loop, self.sites, guarded)
+        self.fetches = Fetches(self.loading, guarded, self.collector.pauses)
         self.held_out = HeldOut(recorder, self.sites)
         self.evaluation = Evaluation(
             recorder, self.sites, self.loop, self.loading, self.held_out, Decoding(recorder, self.sites)
@@ -84,17 +82,19 @@ class Probe:
         self.profilers = profilers.Profilers(guarded("profilers", self.profiler_starts))
         self.jobs_profiler = JobsProfiler(recorder, self.loop, self.sites, self.profilers)
         self.held_back = HeldBack()
-        self.sampling = self.loading.sampling = Sampling(self)
+        self.sampling = self.fetches.sampling = Sampling(self)
         self.launcher = Launcher(self)
         # Each with a switch of its own: a boundary is reached from inside other hooks.
         self.tick = guarded("tick", self._tick)
         self.look_closer = guarded("windows", self._look_closer)
         self.tracker = Tracker(recorder, os.environ.get("PERFDOCTOR_LOG_TO", ""))
         self.look_for_run = guarded("tracker", self.tracker.look)
-        self.write_settings = guarded("settings", self._write_settings)
+        self.facts = Facts(self)
+        self.write_settings = guarded("settings", self.facts.write)
         self.write_sample = guarded("sample", self.sample)
         self.write_rows = guarded("flush", self.flush)
-        self.look_for_cycle = guarded("cycles", self._look_for_cycle)
+        self.recurring = Recurring(recorder, self.loop, self.loading, self.windows)
+        self.look_for_cycle = guarded("cycles", self.recurring.look)
         self.take_turn = guarded("turns", self._take_turn)
         self.concurrency.is_watched = lambda: self.windows.watches
         self.concurrency.on_other_thread = guarded("windows", self.windows.leave_behind)
@@ -115,13 +115,6 @@ class Probe:
         self.try_remedies = guarded("trials", self._try_remedies)
         self.concurrency.make_microbenchmark = guarded("request microbenchmark", self._make_request_microbenchmark)
         self.doubles = Doubles(self.sites)
-        self.noted: "dict[str, tuple | None]" = {}
-        """Where something was first, or last, done, by name; None where the stack showed no line. What was done before
-        a fork holds in the child too."""
-        self.led: "dict[str, tuple]" = {}
-        """Of some of these the functions that led to the call, the innermost first, its name, and what it was given."""
-        self.follow_led = guarded("origins", self._follow_led)
-        self.settled = guarded("origins", origins.settled)
         self.reset()
 
     def reset(self) -> None:
@@ -130,15 +123,8 @@ class Probe:
         self.next_flush_ns = 0
         self.stop_at = int(os.environ.get(records.LEAVE_AT, -1))
         self.own_ns = 0
-        self.autocast = ""
-        self.onednn = self.cudnn = None
         self.optimizer = None
-        self.without_optimizer = self.compiles_late = False
-        """Whether the settings were written before any optimizer was seen (a rollout came first), or before the job
-        called torch.compile."""
         self.turns = None
-        self.cycles = Cycles()
-        self.long_steps = LongSteps()
         self.epoch_starts = None
         """The window of what epochs begin with, once there was one."""
         self.first_evaluated: "int | None" = None
@@ -159,9 +145,12 @@ class Probe:
             self.calls,
             self.processes,
             self.loading,
+            self.fetches,
             self.windows,
+            self.recurring,
             self.modes,
             self,
+            self.facts,
             self.ending,
             self.anomaly,
             self.jobs_profiler,
@@ -246,9 +235,9 @@ class Probe:
         self.next_tick_ns = now + control.POLL_NS
         IMPORTS.stop()
         self.look_for_loggers()
-        if self.compiles_late or (self.without_optimizer and self.optimizer is not None):
+        if self.facts.is_late:
             self.write_settings()
-        if step == _SETTINGS_STEP:
+        if step == SETTLED:
             self.write_settings()
             if self.remedies:
                 self.start_trials(step)
@@ -369,11 +358,13 @@ class Probe:
             self.recorder.record("steps", **numbers, **ours, **columns(records.STEP_COLUMNS, rows))
             marked = set(self.windows.marked)
             self.windows.marked.clear()
-            self.look_for_cycle(line, rows, marked)
+            if self.trials is None:
+                self.look_for_cycle(line, rows, marked)
         for site, (count, ns) in self.loop.eval_with_grad.items():
             self.recorder.record("eval_with_grad", step=line.step, site=site, count=count, us=ns // 1000)
         self.loop.eval_with_grad.clear()
         self.loading.flush()
+        self.fetches.flush()
         self.collector.flush()
         self.calls.flush()
         self.communication.flush(self.optimizer() if self.optimizer is not None else None)
@@ -384,68 +375,6 @@ class Probe:
         self.device_clock.flush()
         self.sampling.flush()
         self.recorder.flush()
-
-    def _look_for_cycle(self, line: Timeline, rows: "list[tuple]", marked: "set[int]") -> None:
-        """Windows see whole cycles: they are opened again once there is one. Of longer ones, such as epochs, what lies
-        between two steps is looked at where it is known when it comes again."""
-        if self.trials is not None:
-            return
-        started = {row[1] for row in self.loading.rows if row[4]}
-        first = line.step - len(rows)
-        wall, micro, saving = (records.STEP_COLUMNS.index(name) for name in ("wall_us", "micro", "checkpoint_us"))
-        # What a window lengthens is no long step of the job's.
-        found = self.cycles.look(
-            first,
-            [
-                (0 if step in marked else row[wall], row[micro], row[saving] > 0 or step in started)
-                for step, row in enumerate(rows, first)
-            ],
-        )
-        if found is not None:
-            self.recorder.record("cycle", step=line.step, **found)
-            self.windows.cycle = found["length"]
-            self.windows.replan(line.step)
-            self.loop.due_ns = 0
-        wanted = [name for name, one in _BETWEEN if one in self.windows.planned]
-        if self.cycles.length == 1 and wanted:
-            long = self.long_steps.look(first, [row[wall] for row in rows], started, marked)
-            if long is not None:
-                self.recorder.record("long_steps", step=line.step, **long)
-                self.windows.appoint(wanted, **long)
-
-    def _write_settings(self) -> None:
-        optimizer = self.optimizer() if self.optimizer is not None else None
-        self.without_optimizer, self.compiles_late = self.optimizer is None, False
-        seen = {name: getattr(self, name) for name in ("autocast", "onednn", "cudnn")}
-        pinned = affinity.PLACES.get(get_ident())
-        if pinned is not None:
-            self.noted["pinned"] = pinned
-        with settings.NotCompiled():  # generators that go through sources are none of Dynamo's
-            sources = origins.Sources(self.sites.is_library)
-            self.follow_led(sources)
-            settled = functools.partial(self.settled, sources)
-            given = script.options(settings.trainer(), settings.trainer_options(), settled)
-            options = {**decisions(self.sites.is_library), **given}
-        for name, places in (("sites", self.noted), ("options", options)):
-            seen[name] = {one: self.sites.number(place) for one, place in places.items()}
-        seen["data_parallel"] = self.discovery.data_parallel()
-        with settings.NotCompiled():
-            facts = settings.torch_settings(optimizer, seen)
-            facts["start_ms"] = milliseconds(self.start_ns)
-            facts.update(self.communication.place())
-        self.loading.watches_shapes = "cudnn" in facts
-        facts["hook_ns"] = unit_ns()
-        facts["compiled"] = self.discovery.compiled
-        facts["eager_elements"], facts["compiled_elements"] = self.discovery.returned.values()
-        if "cuda" in facts:
-            # Without an optimizer, the device that is current must do.
-            devices = facts["precision"]["parameter_devices"] if optimizer is not None else None
-            facts["device_clock"] = self.device_clock.start(devices)
-        self.recorder.record("settings", **facts)
-
-    def _follow_led(self, sources: origins.Sources) -> None:
-        for knob, (led, called, value) in self.led.items():
-            self.noted[knob] = origins.decided_at(led, (called,), "", 0, value, sources) or self.noted[knob]
 
     def trained(self, module, arguments: tuple) -> None:
         """A forward pass of a model that trains has just ended."""
@@ -470,8 +399,7 @@ class Probe:
 
     def compiling(self) -> None:
         """torch.compile is about to be called: it compiles nothing inside a dispatch mode, and would trace hooks."""
-        self.compiles_late |= "compile" not in self.noted and self.loop.timeline.step >= _SETTINGS_STEP
-        self.noted.setdefault("compile", self.sites.place(2))
+        self.facts.compiles(self.loop.timeline.step, self.sites.place(2))
         window = self.windows.open
         if window is not None and window.name == "sites":
             self.windows.abandon(self.loop.timeline.step, "the job uses torch.compile", again=False)

@@ -188,7 +188,8 @@ def _monitor() -> str:
 
 def _backend(seen: dict) -> dict:
     """What this build computes with. Nothing here initialises a device: that would poison a later fork."""
-    enabled = bool(torch.backends.mkldnn.enabled)
+    between = bool(torch.backends.mkldnn.enabled)
+    enabled = between and seen["onednn"] is not False
     blas = torch.__config__.show().partition("BLAS_INFO=")[2].partition(",")[0]
     facts = {
         "cuda": torch.version.cuda or "",
@@ -196,9 +197,10 @@ def _backend(seen: dict) -> dict:
         "arch_list": [],
         "blas": blas.strip() or ("mkl" if torch.backends.mkl.is_available() else ""),
         "onednn_built": bool(torch.backends.mkldnn.is_available()),
-        "onednn_enabled": enabled and seen["onednn"] is not False,
-        "onednn_between_steps": enabled,
-        "onednn_off_at": seen["sites"].get("onednn"),
+        "onednn_enabled": enabled,
+        "onednn_between_steps": between,
+        # A line that was noted may have switched it off for a moment, before the steps.
+        "onednn_off_at": None if enabled else seen["sites"].get("onednn"),
         "acl": False,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "mkl_branch": _mkl_branch(),

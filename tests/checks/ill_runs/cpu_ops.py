@@ -11,6 +11,7 @@ from perfdoctor.evidence.model import (
     CodeLine,
     EpochStarts,
     Evidence,
+    InTurn,
     Issued,
     Line,
     Loop,
@@ -22,6 +23,8 @@ from perfdoctor.evidence.model import (
 LOSS_LINE = Site("train.py", 50, "sample_loss")
 
 TOWER_LINE = Site("model.py", 21, "forward")
+
+DECODER_LINE = Site("train.py", 119, "train")
 
 READ_LINE = Site("train.py", 60, "main")
 
@@ -149,3 +152,9 @@ def repeated_rows(
     """A tower that is given 640 rows, each of 32 ones 20 times; a pass takes 8 ms, and so much with each once."""
     seen = RepeatedRows("tower", "Sequential", TOWER_LINE, 1.0, milliseconds, 640, different, commonest, 8.0, once_ms)
     return with_(healthy(), ops__repeated_rows=(seen,))
+
+
+def in_turn(once_ms: float = 10.0, milliseconds: float = 18.0, loop: str = "for t in range(T)") -> Evidence:
+    """A decoder that is called for 40 positions, of which each takes 0.5 ms, and 20 in one call so much."""
+    seen = InTurn("decoder", "Decoder", DECODER_LINE, loop, 40.0, milliseconds, 40, 20, 0.5, once_ms / 2)
+    return with_(healthy(), ops__in_turn=(seen,))

@@ -20,13 +20,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .. import settings
 from .. import timeline as parts
 from ..changes import Changes
-from ..sites import callers
 from . import checkpoints, shortcuts
+from .around import SELF, announced, followed
 from .discovery import Discovery
+from .knobs import double, grad_scaler, knobs, onednn_flags
 
 _clock = time.perf_counter_ns
-_SELF = slice(1)
-"""The object whose method it is."""
 
 
 def install(probe) -> None:
@@ -52,10 +51,10 @@ def install(probe) -> None:
         _schedules,
         _averages,
         _processes,
-        _grad_scaler,
+        grad_scaler,
         _anomaly,
-        _double,
-        _knobs,
+        double,
+        knobs,
         _makers,
         _profilers,
         _compile,
@@ -64,30 +63,7 @@ def install(probe) -> None:
         try:
             part(probe)
         except Exception as error:
-            probe.fault(part.__name__[1:], error)
-
-
-def _announced(original, began, arguments=slice(0)):
-    """`original`, and `began` before each call, with these of its positional arguments."""
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        began(*args[arguments])
-        return original(*args, **kwargs)
-
-    return call
-
-
-def _followed(original, done, arguments=slice(0)):
-    """`original`, and `done` after each call that returned, with these of its arguments."""
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        result = original(*args, **kwargs)
-        done(*(*args, *kwargs.values())[arguments])
-        return result
-
-    return call
+            probe.fault(part.__name__.removeprefix("_"), error)
 
 
 def _optimizer(probe) -> None:
@@ -166,7 +142,7 @@ def _loaders(probe) -> None:
     for stand_in, original in ((iterate, original_iter), (following, original_next)):
         functools.update_wrapper(stand_in, original)
     put = probe.changes.put
-    put(dataloader.DataLoader, "__init__", _followed(dataloader.DataLoader.__init__, made, _SELF), "loaders")
+    put(dataloader.DataLoader, "__init__", followed(dataloader.DataLoader.__init__, made, SELF), "loaders")
     put(dataloader.DataLoader, "__iter__", iterate, "loaders")
     put(dataloader._BaseDataLoaderIter, "__next__", following, "batches")
 
@@ -195,9 +171,9 @@ def _iterator_ends(probe) -> None:
 
 
 def _workers(probe) -> None:
-    began = probe.guarded("worker", probe.loading.worker_began)
+    began = probe.guarded("worker", probe.fetches.worker_began)
     # Positions of worker_id and num_workers in torch's own signature.
-    worker_loop = _announced(worker._worker_loop, began, slice(10, 12))
+    worker_loop = announced(worker._worker_loop, began, slice(10, 12))
     probe.changes.put(worker, "_worker_loop", worker_loop, "workers")
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         _fetch(probe, kind)
@@ -205,14 +181,14 @@ def _workers(probe) -> None:
 
 def _fetch(probe, kind) -> None:
     original = kind.fetch
-    loading = probe.loading
-    before = probe.guarded("fetch", loading.fetch_began)
-    after = probe.guarded("fetch", loading.fetch_ended)
+    fetches = probe.fetches
+    before = probe.guarded("fetch", fetches.began)
+    after = probe.guarded("fetch", fetches.ended)
 
     @functools.wraps(original)
     def timed(self, index):
-        if loading.untimed:
-            loading.untimed -= 1
+        if fetches.untimed:
+            fetches.untimed -= 1
             return original(self, index)
         before(self)
         batch = original(self, index)
@@ -248,7 +224,7 @@ def _collector(probe) -> None:
 
 def _calls(probe) -> None:
     put, wrap = probe.changes.put, probe.calls.wrap
-    saving = _announced(torch.save, probe.guarded("save", probe.calls.file_saved))
+    saving = announced(torch.save, probe.guarded("save", probe.calls.file_saved))
     save = wrap("save", saving, parts.CHECKPOINT)
     # What is written to disk at once; libraries call it inside their saves too.
     fsync = wrap("fsync", os.fsync, parts.CHECKPOINT, probe.calls.began_inside)
@@ -313,99 +289,21 @@ def _processes(probe) -> None:
     probe.watch_processes()
 
 
-def _grad_scaler(probe) -> None:
-    scaler = torch.amp.grad_scaler.GradScaler
-
-    def made(scaler) -> None:
-        if scaler.is_enabled():
-            probe.noted["scaler"] = probe.sites.place()
-
-    init = _followed(scaler.__init__, probe.guarded("grad_scaler", made), _SELF)
-    probe.changes.put(scaler, "__init__", init, "grad_scaler")
-
-
 def _anomaly(probe) -> None:
     switched = probe.guarded("anomaly", probe.anomaly.switched)
     # Not what makes a `detect_anomaly`: that warns, and names the line that called it.
     for kind, name in ((torch.autograd.detect_anomaly, "__enter__"), (torch.autograd.set_detect_anomaly, "__init__")):
-        probe.changes.put(kind, name, _followed(getattr(kind, name), switched), "anomaly")
-
-
-def _double(probe) -> None:
-    def asked() -> None:
-        if probe.noted.get("double") is None:
-            probe.noted["double"] = probe.sites.place(2)
-
-    def asked_in(*words) -> None:
-        # A type, or a tensor that has it. The module itself is among the words too.
-        kinds = (word.dtype if isinstance(word, torch.Tensor) else word for word in words)
-        if any(kind is torch.float64 for kind in kinds):
-            asked()
-
-    asked, asked_in = probe.guarded("double", asked), probe.guarded("double", asked_in)
-    module = torch.nn.Module
-    for owner, name, stand_in in (
-        (torch, "set_default_dtype", _followed(torch.set_default_dtype, asked_in, slice(None))),
-        (module, "double", _followed(module.double, asked)),
-        (module, "to", _followed(module.to, asked_in, slice(None))),
-    ):
-        probe.changes.put(owner, name, stand_in, "double")
-
-
-def _knobs(probe) -> None:
-    """Lines that set the number of threads, switch oneDNN off, tell cuDNN how to work, torch to be deterministic, or
-    Python to trace its allocations."""
-    import tracemalloc
-
-    import torch.backends.mkldnn as mkldnn
-
-    def by_call(knob: str, called: str, value) -> None:
-        probe.noted[knob] = probe.sites.place(3)
-        probe.led[knob] = callers(sys._getframe(2), probe.sites.is_library), called, value
-
-    def threads_set() -> None:
-        by_call("threads", "set_num_threads", torch.get_num_threads())
-
-    def onednn_set() -> None:
-        if not torch._C._get_mkldnn_enabled():
-            probe.noted["onednn"] = probe.sites.place(2)
-
-    def cudnn_set(name: str) -> None:
-        probe.noted[f"cudnn.{name}"] = probe.sites.place(2)
-
-    def deterministic_set(name: str) -> None:
-        by_call("deterministic", name, True)
-
-    def traced() -> None:
-        probe.noted["tracemalloc"] = probe.sites.place(2)
-
-    places = [
-        (torch, "set_num_threads", threads_set),
-        (mkldnn, "set_flags", onednn_set),
-        (tracemalloc, "start", traced),
-    ]
-    places += [
-        (torch, name, functools.partial(deterministic_set, name))
-        for name in ("use_deterministic_algorithms", "set_deterministic_debug_mode")
-    ]
-    settings = [(mkldnn, "enabled", onednn_set)]
-    for name in ("enabled", "benchmark", "deterministic"):
-        settings.append((torch.backends.cudnn, name, functools.partial(cudnn_set, name)))
-    for module, name, done in settings:
-        setting = vars(type(module)).get(name)  # what assigning to `torch.backends.mkldnn.enabled` goes through
-        if setting is not None:
-            places.append((setting, "setter", done))
-    for owner, name, done in places:
-        probe.changes.put(owner, name, _followed(getattr(owner, name), probe.guarded("knobs", done)), "knobs")
+        probe.changes.put(kind, name, followed(getattr(kind, name), switched), "anomaly")
 
 
 def _makers(probe) -> None:
-    """Lines that make modules and optimizers, and tensors of NumPy's numbers."""
+    """Lines that make modules and optimizers, tensors of NumPy's numbers, and places where oneDNN is off."""
     note = probe.guarded("makers", probe.sites.note_made)
     makers = Changes()
     for kind in (torch.nn.Module, torch.optim.Optimizer):
-        makers.put(kind, "__init__", _followed(kind.__init__, note, _SELF))
+        makers.put(kind, "__init__", followed(kind.__init__, note, SELF))
     makers.put(torch, "from_numpy", probe.doubles.following(torch.from_numpy, probe.guarded))
+    makers.put(torch.backends.mkldnn, "flags", onednn_flags(probe))
     probe.changes.when_undone(makers.take_back, "makers")
     # A module may be made in code that is compiled: nothing of ours may be traced.
     probe.forget_makers = makers.take_back
@@ -416,7 +314,7 @@ def _profilers(probe) -> None:
 
     starts = probe.guarded("profilers", probe.profilers.starts)
     for name in ("_prepare_profiler", "_enable_profiler"):
-        probe.changes.put(module, name, _announced(getattr(module, name), starts), "profilers")
+        probe.changes.put(module, name, announced(getattr(module, name), starts), "profilers")
     job = probe.jobs_profiler
     scheduled, started, stopped = (
         probe.guarded("profilers", done) for done in (job.scheduled, job.started, job.stopped)
@@ -424,11 +322,11 @@ def _profilers(probe) -> None:
     kind, scheduled_kind = module.profile, torch.profiler.profile
     scheduling = scheduled_kind.__base__
     for owner, name, stand_in in (
-        (scheduling, "start_trace", _announced(scheduling.start_trace, scheduled, _SELF)),
-        (kind, "_start_trace", _followed(kind._start_trace, started, _SELF)),
-        (module.emit_nvtx, "__enter__", _followed(module.emit_nvtx.__enter__, started, _SELF)),
-        (module.emit_itt, "__enter__", _followed(module.emit_itt.__enter__, started, _SELF)),
-        (module, "_disable_profiler", _announced(module._disable_profiler, stopped)),
+        (scheduling, "start_trace", announced(scheduling.start_trace, scheduled, SELF)),
+        (kind, "_start_trace", followed(kind._start_trace, started, SELF)),
+        (module.emit_nvtx, "__enter__", followed(module.emit_nvtx.__enter__, started, SELF)),
+        (module.emit_itt, "__enter__", followed(module.emit_itt.__enter__, started, SELF)),
+        (module, "_disable_profiler", announced(module._disable_profiler, stopped)),
         # Where a cycle of its schedule ends, what it recorded is sorted and written in there.
         (scheduled_kind, "step", probe.calls.wrap("profiler.step", scheduled_kind.step)),
     ):
@@ -437,8 +335,8 @@ def _profilers(probe) -> None:
 
 def _compile(probe) -> None:
     module = torch.nn.Module
-    compiled = _followed(module.compile, probe.guarded("compile", probe.discovery.module_compiled), _SELF)
-    probe.changes.put(torch, "compile", _announced(torch.compile, probe.guarded("compile", probe.compiling)), "compile")
+    compiled = followed(module.compile, probe.guarded("compile", probe.discovery.module_compiled), SELF)
+    probe.changes.put(torch, "compile", announced(torch.compile, probe.guarded("compile", probe.compiling)), "compile")
     probe.changes.put(module, "compile", compiled, "compile")
 
 
@@ -450,7 +348,7 @@ def _watch(probe) -> None:
 def _note_autocast(probe) -> None:
     for device in ("cuda", "cpu"):
         if torch.is_autocast_enabled(device):
-            probe.autocast = str(torch.get_autocast_dtype(device))[6:]
+            probe.facts.autocast = str(torch.get_autocast_dtype(device))[6:]
     # At the same moment, inside whatever `with` the loop put around the forward.
-    probe.onednn = settings.onednn_enabled() and probe.onednn is not False
-    probe.cudnn = settings.cudnn_enabled() and probe.cudnn is not False
+    probe.facts.onednn = settings.onednn_enabled() and probe.facts.onednn is not False
+    probe.facts.cudnn = settings.cudnn_enabled() and probe.facts.cudnn is not False

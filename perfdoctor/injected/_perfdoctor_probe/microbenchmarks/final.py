@@ -53,6 +53,8 @@ class FinalMicrobenchmark:
         """Of the modules that the loop calls."""
         self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Modules that are called for one part after the other."""
+        self.in_turn: "list[tuple[dict, tuple]]" = []
+        """Modules that are called for one position after the other, as facts, `Turns` and passes."""
         self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Modules that are given the same rows several times over."""
         self.siblings: list = []
@@ -80,6 +82,8 @@ class FinalMicrobenchmark:
                 parts = ((facts, one) for facts, one in self.in_parts if not one.keeps_state())
                 timed = [{**facts, **one.timings()} for facts, one in parts]
                 found["in_parts"] = [one for one in timed if "times" in one]
+                timed = [{**facts, **turns.timings(one)} for facts, (turns, one) in self.in_turn]
+                found["in_turn"] = [one for one in timed if "now_ms" in one]
                 timed = [{**facts, **once_each.timings(one, facts["rows"])} for facts, one in self.repeated_rows]
                 found["repeated_rows"] = [one for one in timed if "now_ms" in one]
                 timed = [{**facts, **stacked.timings(siblings)} for facts, siblings in self.siblings]

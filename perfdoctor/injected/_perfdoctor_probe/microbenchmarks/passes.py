@@ -4,6 +4,7 @@ Calls of root modules are noted in the operator window and made again after the 
 is put back: buffers, attributes of the modules, generators. Gradients are returned, never accumulated.
 """
 
+import contextlib
 import math
 import time
 import warnings
@@ -21,6 +22,8 @@ from .state import State
 _CALLS = 4
 """Calls that differ in module or shapes; sequences of eight lengths are told by four of them."""
 _INPUT_BYTES = 1 << 26
+_HELD_BYTES = 1 << 26
+"""Of parameters and buffers of a module that is held until the end: a job of several rounds makes a new one in each."""
 _CONSIDERED = 24
 """Passes after the window whose sizes are looked at, where each step makes one."""
 _EVERY = 3
@@ -68,13 +71,14 @@ class PassMicrobenchmark:
         elif len(self.calls) < _CALLS:
             self.calls[key] = _Call(module, (args, named))
 
-    def keep(self, operators_ms: float) -> None:
-        """The window is closed: copy the inputs, which nobody may see while it is open. `operators_ms`: of a step."""
+    def keep(self, operators_ms: float, batched: bool = True) -> None:
+        """The window is closed: copy the inputs, which nobody may see while it is open. `operators_ms`: of a step.
+        `batched`: whether they must be a batch, of which there could be more."""
         try:
             if operators_ms > _LONG_MS * max(1, sum(call.count for call in self.calls.values())):
                 raise _NotRepeatableError("a pass takes too long for it")
             for call in self.calls.values():
-                call.keep()
+                call.keep(batched)
                 call.look_for_sequences()
         except Exception as error:
             self.missing = str(error)
@@ -199,17 +203,22 @@ class _Call:
     def __init__(self, module, inputs: "tuple[tuple, dict]") -> None:
         self.module = weakref.ref(module)
         self.inputs = inputs
-        self.training = module.training
+        self.held = None
+        self.modes = [one.training for one in module.modules()]
         self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self.count = 1
         self.may_be_padded = False
 
-    def keep(self) -> None:
+    def keep(self, batched: bool = True) -> None:
         """Let go of the job's tensors."""
         tensors = list(tensors_in(self.inputs))
-        self.batch, self.stacked = _batch(tensors)
+        if batched:
+            self.batch, self.stacked = _batch(tensors)
         if sum(map(_size, tensors)) > _INPUT_BYTES:
             raise _NotRepeatableError("the inputs are too large to be kept")
+        module = self.module()
+        if module is not None and sum(map(_size, (*module.parameters(), *module.buffers()))) <= _HELD_BYTES:
+            self.held = module
         self.inputs = each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
     def look_for_sequences(self) -> None:
@@ -222,9 +231,7 @@ class _Call:
 
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""
-        module = self._found()
-        state = State(module)
-        try:
+        with self._again() as module:
             first = self._pass(module, 1)
             began = time.perf_counter_ns()
             kept_bytes = _keeping(first)
@@ -235,34 +242,23 @@ class _Call:
             if len(factors) < 2:
                 raise _NotRepeatableError("it takes too long, or too much memory")
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
-        finally:
-            state.restore()
 
     def keeps_state(self) -> bool:
         """Whether the modules hold other tensors afterwards."""
-        module = self._found()
-        state = State(module)
-        try:
+        with self._again() as module:
+            state = State(module)
             self._pass(module, 1)()
             norms = (one for one in module.modules() if isinstance(one, torch.nn.modules.batchnorm._NormBase))
             return state.has_changed({id(held) for one in norms for held in one.buffers()})
-        finally:
-            state.restore()
 
     def saved_bytes(self, room: int) -> int:
         """Raises as soon as there are more."""
-        module = self._found()
-        state = State(module)
-        try:
+        with self._again() as module:
             return _keeping(self._pass(module, 1), room)
-        finally:
-            state.restore()
 
     def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
-        module = self._found()
-        state = State(module)
-        try:
+        with self._again() as module:
             run = self._pass(module, 1)
             began = time.thread_time_ns()
             run()
@@ -270,8 +266,6 @@ class _Call:
                 raise _NotRepeatableError("it takes too long")
             otherwise = [self._otherwise(module, way(self, module)) for way in ways]
             return replay.in_turns([run, *otherwise], limit_ns // 2, clock, of)
-        finally:
-            state.restore()
 
     def _otherwise(self, module, way: Way):
         run = self._pass(module, 1, way.inputs)
@@ -285,13 +279,20 @@ class _Call:
 
         return otherwise
 
-    def _found(self):
-        """The module, which may be called again."""
+    @contextlib.contextmanager
+    def _again(self):
+        """The module, to be called again in the mode that it was in; what that changes is put back."""
         module = self.module()
-        if module is None or module.training != self.training:
-            raise _NotRepeatableError("the module is gone, or in another mode")
+        if module is None:
+            raise _NotRepeatableError("the module is gone")
         no_obstacle(module)
-        return module
+        state = State(module)
+        try:
+            for one, mode in zip(module.modules(), self.modes):
+                one.training = mode
+            yield module
+        finally:
+            state.restore()
 
     def _pass(self, module, factor: int, inputs=None):
         args, named = each(inputs or self.inputs, lambda tensor: self._repeated(tensor, factor))

@@ -30,7 +30,8 @@ class _Elsewhere(Remedy):
         running = loading.drawn_from()
         if not running:
             raise UnsuitableError("the loop draws no batches from a torch DataLoader")
-        self.untimed, loading.untimed = loading.untimed, 1 << 60
+        fetches = self.probe.fetches
+        self.untimed, fetches.untimed = fetches.untimed, 1 << 60
         self.sites = {loading.origin(iterator)[0] for iterator in running}
         self.refused = ""
         for iterator in running:
@@ -77,7 +78,7 @@ class _Elsewhere(Remedy):
         loading = self.probe.loading
         loading.on_iterator = None
         if hasattr(self, "untimed"):
-            loading.untimed = self.untimed
+            self.probe.fetches.untimed = self.untimed
         for site in list(self.attached):
             self.detach(site)
 

@@ -138,7 +138,7 @@ class Float32(_OnCopies):
         roots = border(self.probe)
         tensors = _tensors(roots)
         wide = [tensor for tensor in tensors if tensor.dtype in _OTHER_FLOATS]
-        if not wide and not self.probe.autocast:
+        if not wide and not self.probe.facts.autocast:
             raise UnsuitableError("the model's parameters are float32, so the other type comes from within the model")
         self.kind = wide[0].dtype if wide else torch.float32
         # All of them where any is converted: what is kept must fit together, down to a count of batches.
@@ -173,7 +173,7 @@ class Autocast(_AtTheBorder):
     """The forward of the model under `torch.autocast`; what comes out is float32 again."""
 
     def apply(self) -> None:
-        if self.probe.autocast:
+        if self.probe.facts.autocast:
             raise UnsuitableError("the job uses autocast already")
         roots = border(self.probe)
         self.device = next(roots[0].parameters()).device.type

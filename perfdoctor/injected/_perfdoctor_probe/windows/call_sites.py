@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..changes import Changes
 from ..hooks.anomaly import SEARCH, Anomaly, AnomalyWatch
+from ..hooks.around import switching_off
 from ..hooks.doubles import WIDE
 from ..rows import milliseconds
 from . import asserting, indices, innermost
@@ -181,6 +182,10 @@ class _Watch(TorchDispatchMode):
             self.causal[size] = bool(torch.equal(first, torch.ones(size, dtype=torch.bool).triu(1)))
         return self.causal[size]
 
+    def note_flags(self, library: str) -> None:
+        """A `flags()` by which this library is off was made."""
+        self.count(("library_flags", self.sites.here(), library, False))
+
     def note_list(self, kind: str, data, took: int) -> None:
         """A tensor was made of `data`, or `data` of one, in so many nanoseconds."""
         if type(data) in (list, tuple) and get_ident() == self.thread:
@@ -209,19 +214,6 @@ def _library_on(result) -> bool:
     if result.device.type == "cpu":
         return bool(torch._C._get_mkldnn_enabled())
     return result.device.type != "cuda" or bool(torch._C._get_cudnn_enabled())
-
-
-def _noting(watch: _Watch, original, library: str):
-    """A stand-in for `torch.backends.mkldnn.flags`, or cuDNN's: notes who calls it so that the library is off, which is
-    its default."""
-
-    @functools.wraps(original)
-    def flags(*args, **kwargs):
-        if not (args[0] if args else kwargs.get("enabled", False)):
-            watch.count(("library_flags", watch.sites.here(), library, False))
-        return original(*args, **kwargs)
-
-    return flags
 
 
 def _timing_lists(watch: _Watch, original, kind: str):
@@ -261,7 +253,7 @@ class SitesWindow(InnermostMode):
     def open(self) -> None:
         watch = _Watch(self.sites, self.loop, self.anomaly, self.doubles)
         for library, module in (("onednn", torch.backends.mkldnn), ("cudnn", torch.backends.cudnn)):
-            self.changes.put(module, "flags", _noting(watch, module.flags, library))
+            self.changes.put(module, "flags", switching_off(module.flags, functools.partial(watch.note_flags, library)))
         for owner, name, kind in _LISTS:
             self.changes.put(owner, name, _timing_lists(watch, getattr(owner, name), kind))
         watch.anomaly.open()

@@ -106,6 +106,10 @@ class UnusedGradients:
         """How many of these parameters one of all optimizers has, at a learning rate of 0."""
         return len(self.ids & of_optimizers(optimizers))
 
+    def set_on_modules(self) -> int:
+        """How many of these modules, with all that they hold, have an attribute `requires_grad`, which sets nothing."""
+        return sum(1 for _, module in self.modules for one in module.modules() if "requires_grad" in vars(one))
+
     def _outermost(self, name: str, module) -> "list[tuple]":
         """Name and module, where none of its parameters is in an optimizer."""
         wanting = [one for one in module.parameters() if one.requires_grad]

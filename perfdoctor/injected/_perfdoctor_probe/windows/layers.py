@@ -21,6 +21,7 @@ from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
 from .gradients import UnusedGradients, bare_leaves, of_optimizers, updated
 from .in_parts import InParts
+from .in_turn import InTurn
 from .layer_times import RANGE, LayerTimes
 from .repeated_rows import RepeatedRows
 from .siblings import Families, Siblings
@@ -93,6 +94,9 @@ class Layers:
         self.parts: "InParts | None" = None
         self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Once asked for with `summary`."""
+        self.turns: "InTurn | None" = None
+        self.in_turn: "list[tuple[dict, tuple]]" = []
+        """Likewise."""
         self.repeating = RepeatedRows()
         self.repeated_rows: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Likewise."""
@@ -120,6 +124,7 @@ class Layers:
         if self.sites is not None:
             self.parts = InParts(self.sites)
             self.families = Families(self.sites, self.parts.loops)
+            self.turns = InTurn(self.sites, self.parts.loops)
         self.handles = [
             nn_module.register_module_forward_pre_hook(self._enters),
             nn_module.register_module_forward_hook(self._leaves, always_call=True),
@@ -170,6 +175,8 @@ class Layers:
             if self.stack and self.parts is not None and not (self.aside or self.idle):
                 calls = known[2] if self.modules[id(self.stack[0][0])][2] == 1 else 0
                 self.parts.enters(module, calls, self.stack, inputs, sys._getframe(1))
+            if self.turns is not None and not (self.aside or self.idle):
+                self.turns.enters(module, self.stack, inputs, sys._getframe(1))
             if not self.alone:
                 self.through.add(id(module))
             entered = _Range(f"{RANGE}{known[0]}")
@@ -181,6 +188,8 @@ class Layers:
     def _leaves(self, module, inputs, result) -> None:
         if get_ident() != self.thread or not any(entry[0] is module for entry in self.stack):
             return
+        if self.turns is not None:
+            self.turns.leaves(module, result)
         while True:
             entered, span = self.stack.pop()
             span.__exit__(None, None, None)
@@ -269,6 +278,7 @@ class Layers:
         if self.parts is not None and not on_device:
             of_module = functools.partial(self._called, names, spent, steps)
             self.in_parts, self.repeated_rows = self.parts.rows(of_module), self.repeating.rows(of_module)
+            self.in_turn = self.turns.rows(of_module) if self.turns is not None else []
             if self.families is not None:
                 self.siblings, self.experts = self.families.rows(of_module), self.families.experts(of_module)
         return {
@@ -322,6 +332,7 @@ class Layers:
                 "parameters": len(found.parameters),
                 "of": found.of,
                 "held": found.held(self.optimizers),
+                "set_on_modules": found.set_on_modules(),
                 "elements": sum(one.numel() for one in found.parameters),
                 "modules": [name or type(module).__name__ for name, module in found.modules],
                 "made_at": self.sites.made_at(module) if self.sites is not None else None,

@@ -13,6 +13,8 @@ _VERY_LONG, _FEWER = 10.0, 2
 """The same of those that no pause of the machine makes, such as evaluations of a whole data set."""
 _AS_LONG = 0.5
 """Of the longest but three: what is shorter may be a pause of the machine between those that come again."""
+_ALIKE = 1.25
+"""Times as long or as short as one in which nothing of ours was: what ours adds to a step that long is less."""
 _LEAST_SHARE = 0.05
 """Of the time from one to the next, in what the long step takes beyond a usual one: what is worth finding."""
 _KEPT = 4 * LONGEST
@@ -26,6 +28,8 @@ class LongSteps:
         self.first = 0
         """Number of the step that `walls` begins with."""
         self.walls: "list[int]" = []
+        self.with_ours: "dict[int, int]" = {}
+        """Microseconds of the steps that held work of ours, which are 0 in `walls`."""
         self.started: "list[int]" = []
         """Steps in which a loader's iterator was started, the latest."""
         self.is_known = False
@@ -36,11 +40,13 @@ class LongSteps:
         if self.is_known:
             return None
         if first != self.first + len(self.walls):
-            self.first, self.walls, self.started = first, [], []
+            self.first, self.walls, self.with_ours, self.started = first, [], {}, []
+        self.with_ours.update((number, wall) for number, wall in enumerate(walls, first) if number in marked)
         self.walls += (0 if number in marked else wall for number, wall in enumerate(walls, first))
         self.started = [*self.started, *sorted(started)][-_TIMES:]
         over = max(0, len(self.walls) - _KEPT)
         self.first, self.walls = self.first + over, self.walls[over:]
+        self.with_ours = {number: wall for number, wall in self.with_ours.items() if number >= self.first}
         found = self._by_start() or self._by_length()
         self.is_known = found is not None
         return found
@@ -52,7 +58,7 @@ class LongSteps:
     def _by_length(self) -> "dict | None":
         usual = self._usual()
         long, very_long = self._above(_LONG * usual), self._above(_VERY_LONG * usual)
-        by_far = self._equal(very_long, _FEWER)
+        by_far = self._equal(sorted(very_long + self._as_long_as(very_long)), _FEWER)
         if by_far is not None or len(long) <= _TIMES:
             return by_far
         bar_us = max(_LONG * usual, _AS_LONG * sorted(self.walls)[-1 - _TIMES])
@@ -61,6 +67,15 @@ class LongSteps:
     def _above(self, us: float) -> "list[int]":
         """Steps that take longer, without the first one, which takes long anyway."""
         return [number for number, wall in enumerate(self.walls, self.first) if wall > us and number]
+
+    def _as_long_as(self, numbers: "list[int]") -> "list[int]":
+        """Of the steps that held work of ours those that take about as long as one of these."""
+        wanted = [self.walls[number - self.first] for number in numbers]
+        return [
+            number
+            for number, wall in self.with_ours.items()
+            if any(one < _ALIKE * wall and wall < _ALIKE * one for one in wanted)
+        ]
 
     def _equal(self, numbers: "list[int]", times: int) -> "dict | None":
         """What the latest of them tell, with so many distances."""
@@ -72,7 +87,7 @@ class LongSteps:
         length, at = distances.pop(), numbers[-1]
         if distances or not 2 < length <= LONGEST or at < self.first:
             return None
-        usual, wall = self._usual(), self.walls[at - self.first]
+        usual, wall = self._usual(), self.walls[at - self.first] or self.with_ours[at]
         worth = wall > _LONG * usual and wall - usual >= _LEAST_SHARE * (wall + (length - 1) * usual)
         return {"at": at, "length": length} if worth else None
 

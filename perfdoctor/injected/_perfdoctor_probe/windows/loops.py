@@ -39,24 +39,43 @@ class Loops:
         """The loops of a function around one of its lines, the innermost first; raises where it cannot be read."""
         return self._loops(file, line, function)[1]
 
-    def _around(self, stack: list) -> "dict | None":
+    def body(self, stack: list) -> "tuple | None":
+        """What `dependence.carried` asks for of the loop whose body has the innermost line of a stack in it; None
+        without one in the step. Raises where the source cannot be read."""
+        file, line, function = next(self._places(stack), ("", 0, ""))
+        _, inside, known = self._known(file, line, function) if file else (None, [], ())
+        if not inside or (file, inside[0].lineno) in self._steps():
+            return None
+        return inside[0], line, *known
+
+    def _places(self, stack: list):
+        # What the line itself calls lies inside of it: a `Sequential` makes no loop of the line that calls it.
+        return itertools.dropwhile(lambda place: self._is_inside(place[0]), stack)
+
+    def _steps(self) -> "set[tuple[str, int]]":
         if self.steps is None:
             self.steps = {
                 (file, loop.lineno)
                 for file, line, function in self.boundary
                 for loop in self._loops(file, line, function)[1]
             }
+        return self.steps
+
+    def _known(self, file: str, line: int, function: str) -> tuple:
+        """The function around a line, the loops whose bodies the line is in, and what is known of names there."""
+        scope, loops = self._loops(file, line, function)
+        modules, owners = self.trees[file][1:]
+        inside = [loop for loop in loops if isinstance(loop, ast.While) or _body_starts(loop) <= line]
+        return scope, inside, (modules, dependence.methods(owners.get(id(scope))))
+
+    def _around(self, stack: list) -> "dict | None":
+        steps = self._steps()
         state: "list[str]" = []
-        # What the line itself calls lies inside of it: a `Sequential` makes no loop of the line that calls it.
-        places = itertools.dropwhile(lambda place: self._is_inside(place[0]), stack)
-        for depth, (file, line, function) in enumerate(places):
-            scope, loops = self._loops(file, line, function)
-            modules, owners = self.trees[file][1:]
-            of_class = dependence.methods(owners.get(id(scope)))
-            inside = [loop for loop in loops if isinstance(loop, ast.While) or _body_starts(loop) <= line]
+        for depth, (file, line, function) in enumerate(self._places(stack)):
+            scope, inside, (modules, of_class) = self._known(file, line, function)
             if inside:
                 loop = inside[0]
-                if (file, loop.lineno) in self.steps:
+                if (file, loop.lineno) in steps:
                     return None
                 if self._is_inside(file):
                     return {"line": loop.lineno, "header": _header(loop), "carries": [], "by_library": True}
@@ -68,7 +87,7 @@ class Loops:
                     found["of_layers"] = True
                 if carries and not state:
                     for outer in inside[1:]:
-                        if (file, outer.lineno) in self.steps:
+                        if (file, outer.lineno) in steps:
                             break
                         if not dependence.carried(outer, line, modules, of_class):
                             return {**found, "across": _header(outer), "across_line": outer.lineno}

@@ -16,7 +16,7 @@ def made(name: str, probe):
         from .operators import OpsWindow
 
         optimizer = probe.optimizer() if probe.optimizer is not None else None
-        window = OpsWindow(probe.profilers, compiled, probe.onednn, optimizer, probe.sites, _kept_trace(probe))
+        window = OpsWindow(probe.profilers, compiled, probe.facts.onednn, optimizer, probe.sites, _kept_trace(probe))
         if probe.sampling.asked:
             window.steps = _OF_PROFILE
         return window

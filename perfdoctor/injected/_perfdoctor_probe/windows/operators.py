@@ -159,10 +159,12 @@ class OpsWindow(ProfilerWindow):
             final.unused = seen.unused
             final.passes = seen.passes
             final.in_parts, final.repeated_rows = seen.in_parts, seen.repeated_rows
-            final.siblings, final.experts = seen.siblings, seen.experts
+            final.siblings, final.experts, final.in_turn = seen.siblings, seen.experts, seen.in_turn
             operators_ms = sum(op["self_ms_per_step"] for op in ops)
             for _, passes in ((), final.passes), *seen.in_parts, *seen.repeated_rows, *seen.siblings:
                 passes.keep(operators_ms)
+            for _, (_, passes) in seen.in_turn:
+                passes.keep(operators_ms, batched=False)
         # `torch.compile` may have been given the update.
         if optimizer is not None and not self.compiled:
             final.update = UpdateMicrobenchmark(optimizer)

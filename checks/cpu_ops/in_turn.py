@@ -1,0 +1,61 @@
+"""Modules that a loop calls for one position of a sequence after the other, though they take whole sequences."""
+
+from __future__ import annotations
+
+from perfdoctor.api.findings import (
+    Confidence,
+    Finding,
+    Fix,
+    Measurement,
+    location,
+    milliseconds,
+    present,
+    savings,
+)
+from perfdoctor.api.quantities import Evidence, InTurn, Missing, Step
+
+from .._shared.run_again import passes_cost, saved
+from .limits import Limits
+
+
+def called_in_turn(evidence: Evidence, step: Step, limits: Limits) -> tuple[tuple[Finding, ...], set[str]]:
+    """One for each module of which one call for all positions is known to save enough; and the loops that call them."""
+    if isinstance(evidence.ops, Missing):
+        return (), set()
+    found = [(one, _finding(step, one, limits)) for one in evidence.ops.in_turn]
+    return present(*(finding for _, finding in found)), {one.loop for one, finding in found if finding is not None}
+
+
+def _finding(step: Step, one: InTurn, limits: Limits) -> Finding | None:
+    cost = passes_cost(step, one.milliseconds)
+    turns_ms, once_ms = one.calls * one.now_ms, one.once_ms * one.calls / one.together
+    low, high = saved(cost, turns_ms, once_ms)
+    if low < limits.repeated_share * step.step_ms:
+        return None
+    return Finding(
+        id="PD10.called-in-turn",
+        severity=cost.severity(limits.repeated_share, limits.error_share),
+        confidence=Confidence.MEDIUM,
+        message="{layer} is called for one position after the other, {calls:time} per step: {cost_ms} ({cost_share})",
+        reasoning="one call needs the one before by the state alone that it is given, which its recurrent layer takes "
+        "on by itself: {together:position} in one call give the same numbers and take {once_ms}, one takes {now_ms}, "
+        "forwards and backwards, timed after the last step",
+        evidence=(
+            *cost.measured("in this module and all that it holds"),
+            Measurement("layer", one.name or one.kind, "text", "the module"),
+            Measurement("calls", one.calls_per_step, "count", "calls per step"),
+            Measurement("loop", one.loop, "text", "the loop"),
+            Measurement("together", one.together, "count", "positions in one call, as timed"),
+            milliseconds("once_ms", one.once_ms, "a call with these"),
+            milliseconds("now_ms", one.now_ms, "a call with one"),
+        ),
+        location=location(one.at),
+        fix=Fix(
+            text=f"Call it once, with all positions of `{one.loop}` along the dimension of time, and take the loss of "
+            "all that it returns. Where it makes a text of its own, in evaluation, the loop stays.",
+            code="scores, state = self.decoder(targets[:, :-1], state)\n"
+            "# not for t in range(T): scores, state = self.decoder(targets[:, t : t + 1], state)",
+            risk="Dropout draws other masks.",
+        ),
+        savings=savings(step, low, high, "the module's own pass, run again for one position and for many in one call"),
+    )
