@@ -112,6 +112,15 @@ REWRITINGS = {
         "out = torch.stack(blocks) @ x.unflatten(0, (len(blocks), -1))  # not torch.block_diag(*blocks) @ x",
         "None: the same numbers.",
     ),
+    "attended": Rewriting(
+        "PD10.masked-to-groups",
+        "this line's attention goes through {shape} pairs, of which its mask leaves those within groups",
+        "the mask lets each position see its own group alone, and all groups have the same size; what it hides is "
+        "computed first",
+        "Put the groups into the batch: attention within each needs no mask.",
+        "q, k, v = (x.unflatten(2, (groups, -1)).flatten(1, 2) for x in (q, k, v))  # groups beside the heads\n"
+        "y = F.scaled_dot_product_attention(q, k, v)  # not over all positions with attn_mask=mask",
+    ),
     "by-rows": Rewriting(
         "PD10.sparse-by-coordinates",
         "this line multiplies by a sparse matrix of {shape} that is kept by coordinates",

@@ -377,6 +377,7 @@ ILL: dict[str, Evidence] = {
     "PD10.diagonal-covariance": otherwise("diagonal-factor"),
     "PD10.einsum-order": otherwise("einsum"),
     "PD10.weights-by-row": otherwise("by-kind"),
+    "PD10.masked-to-groups": otherwise("attended"),
     "PD10.inverse-then-product": otherwise("inverse"),
     "PD10.triangular-matrices": otherwise("triangular-determinant"),
     "PD10.unchanged-work": unchanged(),

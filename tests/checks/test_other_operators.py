@@ -57,6 +57,7 @@ KINDS = {
     "diagonal-solve": "PD10.diagonal-covariance",
     "einsum": "PD10.einsum-order",
     "by-kind": "PD10.weights-by-row",
+    "attended": "PD10.masked-to-groups",
     "inverse": "PD10.inverse-then-product",
     "triangular-determinant": "PD10.triangular-matrices",
     "triangular-inverse": "PD10.triangular-matrices",

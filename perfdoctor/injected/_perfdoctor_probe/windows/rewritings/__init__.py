@@ -8,6 +8,7 @@ them by the memory that they share, through views and through products with a nu
 import torch
 
 from . import (
+    attended,
     by_hand,
     edges,
     integers,
@@ -107,6 +108,8 @@ def by_shape(func, args: tuple, kwargs: dict, result, known) -> "Other | None":
         return messages.summed(args, result, known)
     if func is CONVOLUTION:
         return resizes.afterwards(args, known) or modulated.by_sample(args)
+    if func is attended.ATTENTION:
+        return attended.in_groups(args, kwargs, result)
     if func in transforms.TRANSFORMS:
         return transforms.shorter(func, args) or transforms.of_real(func, args, known)
     if func in _ENDS:
