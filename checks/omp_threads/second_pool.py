@@ -12,7 +12,7 @@ from perfdoctor.api.findings import (
     location,
     savings,
 )
-from perfdoctor.api.quantities import Missing, Site
+from perfdoctor.api.quantities import CodeLine, Missing
 
 from .._shared.in_python import lines_in_python
 from .._shared.lines import PYTHON_PARTS, key
@@ -23,6 +23,8 @@ _LEAST_CORES = 0.2
 """Of a CPU: who uses less keeps nobody waiting for long."""
 _WAITED = (0.7, 1.0)
 """Of the time without a CPU, part of which the team's own threads may take from each other."""
+_LOGGING = "logging"
+"""The part of a step in which a tracker is called."""
 _SPUN = 2.0
 """Times the loop's own time outside the passes, for each thread of the pool: they cannot have computed for as long."""
 
@@ -42,6 +44,8 @@ def second_pool(case: Case) -> Finding | None:
     threads = max(1, largest.threads - 1)
     outside_ms = step.parts.input_wait + step.parts.other
     spun = cores * step.step_ms > _SPUN * threads * outside_ms
+    caller = _caller(case)
+    is_logged = caller is not None and caller.part == _LOGGING
     return Finding(
         id="PD13.second-pool",
         severity=cost.severity(case.limits.min_share, case.limits.error_share) if spun else Severity.NOTE,
@@ -56,9 +60,11 @@ def second_pool(case: Case) -> Finding | None:
             Measurement("pool", largest.threads, "count", "threads of its pool"),
             *case.shared(),
         ),
-        location=location(_caller(case)),
+        location=location(None if caller is None else caller.site),
         fix=Fix(
-            text="Give that library one thread.",
+            text="Log every 50th step or so, or give that library one thread."
+            if is_logged
+            else "Give that library one thread.",
             code="OPENBLAS_NUM_THREADS=1 python train.py\n"
             '# or, in the program: threadpoolctl.threadpool_limits(1, user_api="blas")',
             language="bash",
@@ -74,13 +80,13 @@ def second_pool(case: Case) -> Finding | None:
     )
 
 
-def _caller(case: Case) -> Site | None:
+def _caller(case: Case) -> CodeLine | None:
     """The dearest line in which libraries other than torch compute; one that issues operators only where all do, since
     it is beside this pool that those take long."""
-    lines = lines_in_python(case.evidence, (*PYTHON_PARTS, "input_wait", "logging"))
+    lines = lines_in_python(case.evidence, (*PYTHON_PARTS, "input_wait", _LOGGING))
     hot = () if isinstance(case.evidence.hot_lines, Missing) else case.evidence.hot_lines
     issuing = {key(line.site) for line in hot}
-    called = [line for line in lines if line.called or line.part in (*PYTHON_PARTS, "logging")]
+    called = [line for line in lines if line.called or line.part in (*PYTHON_PARTS, _LOGGING)]
     # What a tracker makes of numbers it makes without torch, whatever its line issues before.
-    alone = [line for line in called if key(line.site) not in issuing or line.part == "logging"]
-    return max(alone or called, key=lambda line: line.ms_per_step).site if called else None
+    alone = [line for line in called if key(line.site) not in issuing or line.part == _LOGGING]
+    return max(alone or called, key=lambda line: line.ms_per_step) if called else None

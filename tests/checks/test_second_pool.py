@@ -36,6 +36,7 @@ def test_a_tracker_computes_without_torch_whatever_its_line_issues() -> None:
     logged = CodeLine(HOT_LINES[0].site, "logging", False, 600.0, 0.5)
     finding = found(with_(seen, code_lines=(*seen.code_lines, logged)))  # type: ignore[misc]
     assert finding.location is not None and finding.location.line == HOT_LINES[0].site.line
+    assert finding.fix.text.startswith("Log every 50th step")
 
 
 def test_threads_that_may_have_computed_are_an_opportunity() -> None:
