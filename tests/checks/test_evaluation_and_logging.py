@@ -80,6 +80,7 @@ def test_evaluation_that_takes_longer_than_training_is_an_ill() -> None:
     # A twentieth of the time: 20 ms of training for 1.05 ms of evaluation.
     assert number(finding, "wanted_every") == 2850
     assert finding.savings.high_ms == pytest.approx(60 - 20 / 19)
+    assert finding.savings.low_ms == pytest.approx(60 / 2)  # half as often
 
 
 def test_evaluation_that_takes_less_than_training_is_the_users_choice() -> None:
