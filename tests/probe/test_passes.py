@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks import passes, replay, ways
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks import inputs, passes, replay, ways
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks.passes import PassMicrobenchmark
 
 
@@ -89,11 +89,11 @@ def test_a_module_that_fails_with_another_batch_is_as_it_was() -> None:
     ],
 )
 def test_the_batch_is_the_common_first_dimension(shapes: list[tuple[int, ...]], batch: tuple[int, bool]) -> None:
-    assert passes._batch([torch.zeros(shape) for shape in shapes]) == batch
+    assert inputs.batch_of([torch.zeros(shape) for shape in shapes]) == batch
 
 
 def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
-    assert passes._batch([torch.zeros(8, dtype=torch.long)] * 2) == (8, False)
+    assert inputs.batch_of([torch.zeros(8, dtype=torch.long)] * 2) == (8, False)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_numbers_to_look_up_are_a_batch_of_one_dimension() -> None:
     ids=["places", "classes", "grid"],
 )
 def test_what_else_a_batch_is_given_leaves_it_one(beside: torch.Tensor) -> None:
-    assert passes._batch([torch.zeros(8, 3), beside]) == (8, False)
+    assert inputs.batch_of([torch.zeros(8, 3), beside]) == (8, False)
 
 
 def test_rows_that_are_picked_by_a_list_beside_them_are_no_batch() -> None:
     edges = torch.arange(40).flip(0) % 8
-    with pytest.raises(passes._NotRepeatableError, match="edges"):
-        passes._batch([torch.zeros(8, 3), edges])
+    with pytest.raises(inputs.NotRepeatableError, match="edges"):
+        inputs.batch_of([torch.zeros(8, 3), edges])
 
 
 def test_one_sample_without_a_batch_is_given_one() -> None:

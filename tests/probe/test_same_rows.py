@@ -92,6 +92,16 @@ class Padded(Tower):
         return self.tower(torch.cat([x, torch.zeros(5 * BATCH, WIDTH)]))
 
 
+class Beginning(Tower):
+    """Its state begins alike in all rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x)
+        for _ in range(3):
+            state = x + self.tower(state)
+        return state
+
+
 class Dropped(Interleaved):
     def __init__(self) -> None:
         super().__init__(drop=nn.Dropout(0.5))
@@ -147,7 +157,7 @@ def test_rows_that_are_the_same_are_counted_and_timed_once_each(
     assert found["now_ms"] > 0 and found["once_ms"] > 0
 
 
-@pytest.mark.parametrize("model", [Different, Twice, Padded])
+@pytest.mark.parametrize("model", [Different, Twice, Padded, Beginning])
 def test_rows_that_differ_are_left_alone(model: type[nn.Module]) -> None:
     assert _rows(model()) == []
 

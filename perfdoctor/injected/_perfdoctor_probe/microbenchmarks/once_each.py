@@ -5,7 +5,8 @@ import functools
 import torch
 
 from ..windows.equivalents import agree
-from .passes import PassMicrobenchmark, Way, each, tensors_in
+from .inputs import each, tensors_in
+from .passes import PassMicrobenchmark, Way
 
 
 def timings(passes: PassMicrobenchmark, rows: int) -> dict:

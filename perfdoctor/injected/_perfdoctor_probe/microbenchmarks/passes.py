@@ -16,6 +16,7 @@ import torch
 from .. import procfs
 from . import replay
 from .checkpointing import NotReentrant
+from .inputs import NotRepeatableError, batch_of, each, size_of, tensors_in
 from .padding import are_sequences, needed
 from .state import State
 
@@ -76,7 +77,7 @@ class PassMicrobenchmark:
         `batched`: whether they must be a batch, of which there could be more."""
         try:
             if operators_ms > _LONG_MS * max(1, sum(call.count for call in self.calls.values())):
-                raise _NotRepeatableError("a pass takes too long for it")
+                raise NotRepeatableError("a pass takes too long for it")
             for call in self.calls.values():
                 call.keep(batched)
                 call.look_for_sequences()
@@ -161,7 +162,7 @@ class PassMicrobenchmark:
             with warnings.catch_warnings(), NotReentrant():
                 warnings.simplefilter("ignore")
                 return [timed(call) for call in self.calls.values()], {}
-        except _NotRepeatableError as error:
+        except NotRepeatableError as error:
             return [], {"missing": f"forward and backward were not run again: {error}"}
         except Exception as error:  # a module that takes no other batch: no timing, no harm
             why = f"{type(error).__name__}: {error}"[:300]
@@ -193,10 +194,6 @@ def always(change, put_back):
     return lambda call, module: Way(change, put_back)
 
 
-class _NotRepeatableError(Exception):
-    """Says why."""
-
-
 class _Call:
     """All that it takes to call a module again, but the module."""
 
@@ -213,18 +210,18 @@ class _Call:
         """Let go of the job's tensors."""
         tensors = list(tensors_in(self.inputs))
         if batched:
-            self.batch, self.stacked = _batch(tensors)
-        if sum(map(_size, tensors)) > _INPUT_BYTES:
-            raise _NotRepeatableError("the inputs are too large to be kept")
+            self.batch, self.stacked = batch_of(tensors)
+        if sum(map(size_of, tensors)) > _INPUT_BYTES:
+            raise NotRepeatableError("the inputs are too large to be kept")
         module = self.module()
-        if module is not None and sum(map(_size, (*module.parameters(), *module.buffers()))) <= _HELD_BYTES:
+        if module is not None and sum(map(size_of, (*module.parameters(), *module.buffers()))) <= _HELD_BYTES:
             self.held = module
         self.inputs = each(self.inputs, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
 
     def look_for_sequences(self) -> None:
         """Whether another batch of these shapes may have more or less padding."""
         tensors = list(tensors_in(self.inputs))
-        self.may_be_padded = sum(map(_size, tensors)) <= _PADDED_BYTES and are_sequences(tensors)
+        self.may_be_padded = sum(map(size_of, tensors)) <= _PADDED_BYTES and are_sequences(tensors)
 
     def share_inputs(self, kept: "_Call") -> None:
         self.batch, self.stacked, self.inputs = kept.batch, kept.stacked, kept.inputs
@@ -240,7 +237,7 @@ class _Call:
             room = min(_MOST_BYTES, _MEMORY_PART * procfs.available_bytes())
             factors = [factor for factor in factors if factor * kept_bytes < room]
             if len(factors) < 2:
-                raise _NotRepeatableError("it takes too long, or too much memory")
+                raise NotRepeatableError("it takes too long, or too much memory")
             return replay.in_turns([first, *(self._pass(module, factor) for factor in factors[1:])], limit_ns // 2)
 
     def keeps_state(self) -> bool:
@@ -263,7 +260,7 @@ class _Call:
             began = time.thread_time_ns()
             run()
             if 2 * (1 + len(ways)) * (time.thread_time_ns() - began) > _STRETCH * limit_ns:
-                raise _NotRepeatableError("it takes too long")
+                raise NotRepeatableError("it takes too long")
             otherwise = [self._otherwise(module, way(self, module)) for way in ways]
             return replay.in_turns([run, *otherwise], limit_ns // 2, clock, of)
 
@@ -284,7 +281,7 @@ class _Call:
         """The module, to be called again in the mode that it was in; what that changes is put back."""
         module = self.module()
         if module is None:
-            raise _NotRepeatableError("the module is gone")
+            raise NotRepeatableError("the module is gone")
         no_obstacle(module)
         state = State(module)
         try:
@@ -319,67 +316,17 @@ class _Call:
 def no_obstacle(module) -> None:
     """Nobody but the module may hear of the calls: no hooks, and no other ranks."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise _NotRepeatableError("other ranks would have to do the same")
+        raise NotRepeatableError("other ranks would have to do the same")
     tables = (getattr(one, name, None) or {} for one in module.modules() for name in _HOOKS)
     hooked = not all(_is_the_models(hook) for table in tables for hook in table.values())
     if hooked or any(parameter._backward_hooks for parameter in module.parameters()):
-        raise _NotRepeatableError("the job has hooks around its modules or gradients")
+        raise NotRepeatableError("the job has hooks around its modules or gradients")
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
-        raise _NotRepeatableError("the parameters are not on the CPU")
+        raise NotRepeatableError("the parameters are not on the CPU")
 
 
 def _is_the_models(hook) -> bool:
     return (getattr(hook, "__module__", ""), getattr(hook, "__name__", "")) in _OF_THE_MODEL
-
-
-def tensors_in(value):
-    """Those in nested tuples, lists and dictionaries, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from tensors_in(one)
-
-
-def each(value, change):
-    """The same value with each tensor changed. Raises `_NotRepeatableError` where tensors may hide."""
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
-        if value.device.type != "cpu" or value.layout is not torch.strided:
-            raise _NotRepeatableError("an input is no plain tensor on the CPU")
-        return change(value)
-    if type(value) in (tuple, list):
-        return type(value)(each(one, change) for one in value)
-    if type(value) is dict:
-        return {name: each(one, change) for name, one in value.items()}
-    if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
-        return value
-    raise _NotRepeatableError(f"an input is a {type(value).__name__}")
-
-
-def _batch(tensors: list) -> "tuple[int, bool]":
-    """The number of samples, and whether the inputs are one sample without a dimension for them."""
-    sizes = {tensor.shape[0] for tensor in tensors if tensor.dim() > 1}
-    if not sizes:
-        flat = [tensor for tensor in tensors if tensor.dim() == 1]
-        if flat and all(tensor.is_floating_point() for tensor in flat):
-            return 1, True
-        sizes = {tensor.shape[0] for tensor in flat}
-    if len(sizes) > 1:
-        sizes.discard(1)  # made as wide as the others
-    if len(sizes) != 1:
-        raise _NotRepeatableError("the inputs have no common first dimension")
-    batch = sizes.pop()
-    if any(_picks(tensor, batch) for tensor in tensors):
-        raise _NotRepeatableError("an input picks rows of another one, such as the edges of a graph")
-    return batch, False
-
-
-def _picks(tensor, batch: int) -> bool:
-    """Whether it lists more rows than there are, which would stay as they are: of a graph with twice as many nodes, the
-    edges of one. Positions, which are as many, do not."""
-    if tensor.dim() != 1 or tensor.dtype not in (torch.int64, torch.int32) or len(tensor) <= batch:
-        return False
-    return not torch.equal(tensor, torch.arange(len(tensor), dtype=tensor.dtype))
 
 
 def _total(result):
@@ -397,17 +344,13 @@ def _keeping(run, room: float = math.inf) -> int:
 
     def noted(tensor):
         nonlocal total
-        place, size = tensor.untyped_storage().data_ptr(), _size(tensor)
+        place, size = tensor.untyped_storage().data_ptr(), size_of(tensor)
         total += size - kept.get(place, 0)
         kept[place] = size
         if total > room:
-            raise _NotRepeatableError("it takes too much memory")
+            raise NotRepeatableError("it takes too much memory")
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(noted, lambda one: one):
         run()
     return total
-
-
-def _size(tensor) -> int:
-    return tensor.numel() * tensor.element_size()

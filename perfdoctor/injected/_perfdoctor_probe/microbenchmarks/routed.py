@@ -12,7 +12,8 @@ import math
 import torch
 
 from ..windows.equivalents import agree
-from .passes import PassMicrobenchmark, Way, tensors_in
+from .inputs import tensors_in
+from .passes import PassMicrobenchmark, Way
 
 _LIVE = 0.5
 """Of the rows that some expert has a gradient for, those of each on average, at most: padding has none in any."""

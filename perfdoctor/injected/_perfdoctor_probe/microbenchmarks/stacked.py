@@ -9,7 +9,8 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from ..windows.equivalents import agree
 from . import replay
-from .passes import no_obstacle, tensors_in
+from .inputs import tensors_in
+from .passes import no_obstacle
 from .state import State
 
 _LIMIT_NS = 1_000_000_000

@@ -17,8 +17,9 @@ from .. import procfs, settings
 from ..remedies.lazy_scores import Fusing, without_weights
 from . import checkpointing, intra_op, pools
 from .evened import Evened, is_odd
+from .inputs import each, tensors_in
 from .padding import cut, typical
-from .passes import PassMicrobenchmark, Way, always, each, tensors_in
+from .passes import PassMicrobenchmark, Way, always
 from .turned import Turned
 
 _LIMIT_NS = 3_000_000_000

@@ -9,7 +9,8 @@ import ast
 import weakref
 
 from ..microbenchmarks.in_turn import Turns
-from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+from ..microbenchmarks.inputs import tensors_in
+from ..microbenchmarks.passes import PassMicrobenchmark
 from . import dependence
 from .dearest import LEAST, dearest
 from .loops import UNREADABLE

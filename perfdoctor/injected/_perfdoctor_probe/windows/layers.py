@@ -169,6 +169,8 @@ class Layers:
                         self.families.enters(module, self.calls[id(module)], self.stack, inputs, sys._getframe(1))
                 took_ns = time.perf_counter_ns() - began
                 self.own_ns += took_ns if took_ns > gaps.LONG_NS // 2 else 0
+            else:
+                self.repeating.enters_again(module, inputs, sys._getframe(1))
             # A model that is evaluated and trained in one step stands aside in neither.
             known[6], known[7] = known[6] and self.aside, known[7] and self.idle
             known[2] += 1

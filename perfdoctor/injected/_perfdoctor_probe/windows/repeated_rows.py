@@ -11,7 +11,8 @@ import math
 
 import torch
 
-from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+from ..microbenchmarks.inputs import tensors_in
+from ..microbenchmarks.passes import PassMicrobenchmark
 from .dearest import LEAST, dearest
 
 _LEAST_ROWS = 8
@@ -27,7 +28,7 @@ _DIFFERENT = 0.5
 
 
 class RepeatedRows:
-    """Told of the first call of each module, while the operator window is open."""
+    """Told of the calls of each module, while the operator window is open."""
 
     def __init__(self) -> None:
         self.found: "dict[int, tuple]" = {}
@@ -37,7 +38,7 @@ class RepeatedRows:
         """The outermost module under way is given such rows, and so are those in it."""
 
     def enters(self, module, around: list, inputs: tuple, frame) -> None:
-        """As `InParts.enters` is told."""
+        """The first call, as `InParts.enters` is told."""
         known = self.is_of_data or any(id(one) in self.found for one, _ in around)
         if around and (known or next(module.parameters(), None) is None):
             return
@@ -49,6 +50,16 @@ class RepeatedRows:
             passes = PassMicrobenchmark()
             passes.note(module, inputs, named)
             self.found[id(module)] = module, passes, counts
+
+    def enters_again(self, module, inputs: tuple, frame) -> None:
+        """A later call: in the first one all rows of a state may be alike, before anything has happened to them."""
+        if id(module) not in self.found:
+            return
+        held, looked_at = self.bytes, self.looked_at
+        counts = self._counted(list(tensors_in((inputs, frame.f_locals.get("kwargs", {})))))
+        self.bytes = held
+        if counts is None and self.looked_at > looked_at:
+            del self.found[id(module)]
 
     def _counted(self, given: list) -> "dict | None":
         """How many rows there are and how many of them differ, where enough are the same."""

@@ -7,7 +7,8 @@ experts that are given the same rows some may be needed for few of them: what th
 
 import weakref
 
-from ..microbenchmarks.passes import PassMicrobenchmark, tensors_in
+from ..microbenchmarks.inputs import tensors_in
+from ..microbenchmarks.passes import PassMicrobenchmark
 from .dearest import LEAST, dearest
 
 _LEAST_MEMBERS = 4
