@@ -14,7 +14,7 @@ from perfdoctor.api.findings import (
 )
 from perfdoctor.api.quantities import Evidence, InTurn, Missing, Step
 
-from .._shared.run_again import passes_cost, saved
+from .._shared.run_again import passes_cost, saved_in_turn
 from .limits import Limits
 
 
@@ -28,8 +28,7 @@ def called_in_turn(evidence: Evidence, step: Step, limits: Limits) -> tuple[tupl
 
 def _finding(step: Step, one: InTurn, limits: Limits) -> Finding | None:
     cost = passes_cost(step, one.milliseconds)
-    turns_ms, once_ms = one.calls * one.now_ms, one.once_ms * one.calls / one.together
-    low, high = saved(cost, turns_ms, once_ms)
+    low, high = saved_in_turn(step, one)
     if low < limits.repeated_share * step.step_ms:
         return None
     return Finding(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, location
-from perfdoctor.api.quantities import Layer
+from perfdoctor.api.quantities import InTurn, Layer, Missing
 
 from .._shared.lines import CELLS
+from .._shared.run_again import saved_in_turn
 from .case import Case
 from .layer_table import about
 
@@ -20,14 +21,25 @@ programs 15 and 35 %, because the loop's indexing goes too."""
 
 
 def time_loops(case: Case) -> tuple[Finding, ...]:
-    """One for each cell that is called often and costs enough."""
+    """One for each cell that is called often and costs enough, and is in no module of which PD10 tells as much."""
+    ops = case.evidence.ops
+    in_turn = () if isinstance(ops, Missing) else ops.in_turn
+    least_ms = case.limits.min_share * case.step.step_ms
+    told = [one for one in in_turn if saved_in_turn(case.step, one)[0] >= least_ms]
     return tuple(
         _time_loop(case, cell, fused)
         for cell in case.profile.layers
         if (fused := _fused(case, cell)) is not None
         and cell.calls_per_step >= case.limits.cell_calls
         and case.sure_share(cell.ms) >= case.limits.min_share
+        and not any(_holds(one, cell) for one in told)
     )
+
+
+def _holds(one: InTurn, cell: Layer) -> bool:
+    if not one.name:  # the loop calls it itself, and so names its layers without it
+        return cell.calls_per_step == one.calls_per_step
+    return cell.name == one.name or cell.name.startswith(f"{one.name}.")
 
 
 def _fused(case: Case, cell: Layer) -> str | None:

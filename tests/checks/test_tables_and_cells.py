@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ill_runs.cpu_ops import in_turn
 from ill_runs.network import (
     dense_embedding,
     renormalized_embedding,
@@ -101,6 +102,17 @@ def test_how_many_rows_may_be_touched_is_by_the_optimizer_that_takes_sparse_ones
 @pytest.mark.parametrize(("calls", "count"), [(7.0, 0), (8.0, 1)])
 def test_a_cell_is_a_time_loop_from_eight_calls_on(calls: float, count: int) -> None:
     assert _ids(time_loop(calls)) == ["PD09.time-loop"] * count
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "count"),
+    [("cell", 40.0, 0), ("decoder", 40.0, 1), ("", 100.0, 0), ("", 40.0, 1)],
+    ids=["itself", "in another module", "in what the loop calls", "in what another loop calls"],
+)
+def test_a_cell_of_a_module_that_is_called_in_turn_is_told_with_it(name: str, calls: float, count: int) -> None:
+    (seen,) = in_turn().ops.in_turn  # type: ignore[union-attr]
+    run = with_(time_loop(), ops__in_turn=(with_(seen, name=name, calls_per_step=calls),))
+    assert _ids(run).count("PD09.time-loop") == count
 
 
 def test_a_time_loop_names_the_line_and_the_fused_layer() -> None:
