@@ -47,8 +47,8 @@ class Selection:
     warmup: int
     windowed: int
     irregular: Mask
-    watched: int
-    """Steps that held something else too, and a window: what that takes is not known of them."""
+    in_windows: Mask
+    """Over `rows`: irregular steps that held a window besides: what both take is not known apart."""
     first: int
     """Number of the first step after the warm-up."""
     last: int
@@ -71,6 +71,11 @@ class Selection:
     def span(self) -> int:
         """Steps after the warm-up, steady or not."""
         return self.last - self.first
+
+    @property
+    def watched(self) -> int:
+        """How many irregular steps held a window."""
+        return int(self.in_windows.sum())
 
     @property
     def irregular_each(self) -> float:
@@ -172,7 +177,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
         warmup=int((~after & clean).sum()),
         windowed=int((~clean).sum()),
         irregular=irregular,
-        watched=int((odd & ~clean).sum()),
+        in_windows=odd & ~clean,
         first=first,
         last=int(numbers[-1]) + 1,
         start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
@@ -199,8 +204,6 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
     low, high = block_interval(ms["wall"])
     # The interval is that of the plain mean; the step leaves out hiccups, so it is moved along.
     shift = step_ms - float(ms["wall"].mean())
-    extra = (selection.rows["wall_us"][selection.irregular] / 1000 - step_ms).clip(min=0).sum()
-    extra *= selection.irregular_each
     process_cpu = [selection.per_step(name) for name in ("utime_us", "stime_us")]
     delay = selection.per_step("delay_us")
     no_counters = Missing("too few counter samples in the steady span", "let the job run longer")
@@ -212,7 +215,7 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         windowed=selection.windowed,
         irregular=int(selection.irregular.sum()),
         irregular_s=float(selection.rows["wall_us"][selection.irregular].sum()) / 1e6,
-        irregular_ms=float(extra) / max(1, selection.span),
+        irregular_ms=_seldom_ms(selection, parts) / max(1, selection.span),
         step_ms=step_ms,
         parts=parts,
         median_ms=float(np.median(ms["wall"])),
@@ -228,6 +231,16 @@ def measure(process: ProcessRecording, selection: Selection) -> Step:
         slope=_slope(ms["wall"]),
         cycle=selection.cycle,
     )
+
+
+def _seldom_ms(selection: Selection, parts: Parts) -> float:
+    """What all irregular steps take beyond steady ones. Where each of them held a window, what is timed by itself: to
+    a wait for new workers, or to a checkpoint, a window adds next to nothing."""
+    if selection.irregular.any():
+        walls = selection.rows["wall_us"][selection.irregular] / 1000
+        return float((walls - parts.total).clip(min=0).sum()) * selection.irregular_each
+    timed = sum(selection.rows[f"{name}_us"][selection.in_windows] for name in BURSTY) / 1000
+    return float((timed - sum(getattr(parts, name) for name in BURSTY)).clip(min=0).sum())
 
 
 def _mean(values: npt.NDArray[np.float64]) -> float:

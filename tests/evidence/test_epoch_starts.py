@@ -67,6 +67,15 @@ def test_without_a_loader_such_steps_are_irregular_too(tmp_path: Path) -> None:
     assert step.irregular_ms == pytest.approx(7 * 350 / selection.span)
 
 
+def test_of_such_steps_that_were_all_watched_what_they_wait_for_counts(tmp_path: Path) -> None:
+    starts = [25, 50, 75]
+    waits = [300_000 if number in starts else 0 for number in range(100)]
+    process = recorded(tmp_path, boundary("optimizer"), steps(EPOCHS[:100], marked=starts, input_wait_us=waits), LONG)
+    selection = selected(process)
+    assert not selection.irregular.any() and selection.watched == 3
+    assert steady.measure(process, selection).irregular_ms == pytest.approx(3 * 300 / selection.span)
+
+
 def test_steps_that_were_expected_to_take_long_and_do_not_are_as_the_others(tmp_path: Path) -> None:
     selection = selected(_job(tmp_path, ROW, walls=[50_000] * 200))
     assert not selection.irregular.any()
