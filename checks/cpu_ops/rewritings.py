@@ -114,7 +114,7 @@ REWRITINGS = {
     ),
     "attended": Rewriting(
         "PD10.masked-to-groups",
-        "this line's attention goes through {shape} pairs, of which its mask leaves those within groups",
+        "attention over {shape} pairs, of which the mask leaves those within groups",
         "the mask lets each position see its own group alone, and all groups have the same size; what it hides is "
         "computed first",
         "Put the groups into the batch: attention within each needs no mask.",

@@ -189,7 +189,11 @@ def restarted_workers(case: Case) -> Finding | None:
         location=location(
             decided(
                 loader.persistent_at,
-                told_trainer(job, loader.site, "dataloader_persistent_workers", "dataloader_num_workers"),
+                # Where one would say that they stay.
+                decided(
+                    loader.workers_passed_at,
+                    told_trainer(job, loader.site, "dataloader_persistent_workers", "dataloader_num_workers"),
+                ),
             )
         ),
         about=case.name,

@@ -104,6 +104,7 @@ def _loader(
         batch_at=given.batch_size,
         workers_at=given.num_workers,
         persistent_at=given.persistent_workers,
+        workers_passed_at=given.workers_passed,
     )
 
 

@@ -44,6 +44,8 @@ class LoaderGiven:
     batch_size: Site | Missing = NO_LINE
     num_workers: Site | Missing = NO_LINE
     persistent_workers: Site | Missing = NO_LINE
+    workers_passed: Site | Missing = NO_LINE
+    """Where the call, or its options, say how many workers it has, whatever decides that."""
 
 
 @dataclass(frozen=True, slots=True)

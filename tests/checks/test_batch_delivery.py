@@ -15,7 +15,7 @@ from ills import ILL
 from samples import is_clear, number, step, with_
 
 from perfdoctor.diagnosis.findings import Location, Part, Severity
-from perfdoctor.evidence.model import Parts
+from perfdoctor.evidence.model import Parts, Site
 
 # ---------------------------------------------------------------------------------------------------------
 # Transport
@@ -146,6 +146,15 @@ def test_workers_that_are_kept_by_a_loader_that_is_not_are_started_anew() -> Non
     finding = found(with_(kept, loader__made=3))
     assert finding.id == "PD03.workers-restarted"
     assert "Make the loader once" in finding.fix.text
+
+
+def test_they_are_told_where_one_would_say_that_they_stay() -> None:
+    passed = Site("train.py", 105, "build_loaders")
+    finding = found(with_(ILL["PD03.workers-restarted"], loader__workers_passed_at=passed))
+    assert finding.location is not None and finding.location.line == 105
+    said = {"loader__workers_passed_at": passed, "loader__persistent_at": with_(passed, line=9)}
+    other = found(with_(ILL["PD03.workers-restarted"], **said)).location
+    assert other is not None and other.line == 9
 
 
 # ---------------------------------------------------------------------------------------------------------

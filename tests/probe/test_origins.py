@@ -7,7 +7,7 @@ import types
 import pytest
 
 from perfdoctor.injected._perfdoctor_probe.sites import callers
-from perfdoctor.injected._perfdoctor_probe.windows.origins import Sources, decided_at
+from perfdoctor.injected._perfdoctor_probe.windows.origins import Sources, decided_at, passed_at
 
 _STYLES = {
     "given": "made = Loader(data, batch_size=4)  # here",
@@ -149,6 +149,23 @@ _UNKNOWN = {
 
 def _decided(text: str, tmp_path, monkeypatch) -> "tuple[int, str] | None":
     """The line of the constant and its function, by a job of this source."""
+    led, kind, size, sources = _called(text, tmp_path, monkeypatch)
+    return _line(decided_at(led, (kind, "Loader", "__init__"), "batch_size", 1, size, sources), tmp_path)
+
+
+def _passed(text: str, tmp_path, monkeypatch) -> "tuple[int, str] | None":
+    """The same of what the call is given."""
+    led, kind, _, sources = _called(text, tmp_path, monkeypatch)
+    return _line(passed_at(led, (kind, "Loader", "__init__"), "batch_size", 1, sources), tmp_path)
+
+
+def _line(place: "tuple | None", tmp_path) -> "tuple[int, str] | None":
+    assert place is None or place[0] == str(tmp_path / "job.py")
+    return None if place is None else place[1:3]
+
+
+def _called(text: str, tmp_path, monkeypatch) -> tuple:
+    """The functions that led to the last loader of a job of this source, its class, its size, and the source."""
     file, seen = tmp_path / "job.py", {}
 
     class Loader:
@@ -162,11 +179,7 @@ def _decided(text: str, tmp_path, monkeypatch) -> "tuple[int, str] | None":
     file.write_text(text)
     monkeypatch.setitem(sys.modules, "job", module)
     exec(compile(text, str(file), "exec"), vars(module))
-    led, kind, size = seen["led"][-1]
-    sources = Sources(lambda name: name != str(file))
-    place = decided_at(led, (kind, "Loader", "__init__"), "batch_size", 1, size, sources)
-    assert place is None or place[0] == str(file)
-    return None if place is None else place[1:3]
+    return *seen["led"][-1], Sources(lambda name: name != str(file))
 
 
 @pytest.mark.parametrize("text", _STYLES.values(), ids=_STYLES)
@@ -180,6 +193,46 @@ def test_the_constant_that_decides_is_found(text: str, tmp_path, monkeypatch) ->
 @pytest.mark.parametrize("text", _UNKNOWN.values(), ids=_UNKNOWN)
 def test_nothing_is_told_where_no_one_constant_decides(text: str, tmp_path, monkeypatch) -> None:
     assert _decided(textwrap.dedent(text), tmp_path, monkeypatch) is None
+
+
+_PASSED = {
+    "a field": """
+        class Config:
+            batch_size: int = 4
+        def build(cfg):
+            return Loader(
+                data,
+                batch_size=cfg.batch_size,  # here
+            )
+        made = build(Config())
+    """,
+    "by its place": """
+        size = 4
+        made = Loader(data, size)  # here
+    """,
+    "options": """
+        size = 4
+        options = dict(
+            batch_size=size,  # here
+            shuffle=True,
+        )
+        made = Loader(data, **options)
+    """,
+    "one of two options": """
+        options = {"batch_size": 4}
+        others = dict(batch_size=8)
+        made = Loader(data, **options)
+    """,
+    "nothing": "made = Loader(data)",
+}
+
+
+@pytest.mark.parametrize("text", _PASSED.values(), ids=_PASSED)
+def test_what_the_call_is_given_is_found_whatever_decides_it(text: str, tmp_path, monkeypatch) -> None:
+    text = textwrap.dedent(text)
+    here = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith("# here")]
+    found = _passed(text, tmp_path, monkeypatch)
+    assert ([] if found is None else [found[0]]) == here
 
 
 def test_the_function_around_it_is_told(tmp_path, monkeypatch) -> None:

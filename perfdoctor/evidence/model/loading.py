@@ -124,6 +124,8 @@ class Loader(LoaderMade):
     """The same of how many workers it has."""
     persistent_at: Site | Missing = NO_LINE
     """The same of whether they outlive an epoch."""
+    workers_passed_at: Site | Missing = NO_LINE
+    """The line that gives it its number of workers, whatever decides that."""
 
     @property
     def iterator_ms(self) -> float:

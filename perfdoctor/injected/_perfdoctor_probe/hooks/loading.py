@@ -137,7 +137,7 @@ class Loading:
 
     def given(self) -> "list[dict]":
         """By loader: the lines that decide what it was given, as sites; -1 where that is not known."""
-        from ..windows.origins import Sources, decided_at
+        from ..windows.origins import Sources, decided_at, passed_at
 
         sources, found = Sources(self.sites.is_library), []
         makings, self.makings = self.makings, {}  # told once
@@ -147,6 +147,9 @@ class Loading:
                 name: self.sites.number(decided_at(led, names, name, _GIVEN[name], value, sources))
                 for name, value in given.items()
             }
+            at["workers_passed"] = self.sites.number(
+                passed_at(led, names, "num_workers", _GIVEN["num_workers"], sources)
+            )
             found += [{"loader": identity, **at}] if max(at.values()) >= 0 else []
         return found
 

@@ -1,12 +1,13 @@
 """A module's pass for one position of a sequence, and for many positions in one call."""
 
 import functools
+import itertools
 
 import torch
 
 from ..windows.equivalents import agree
 from .inputs import each, tensors_in
-from .passes import PassMicrobenchmark, Way
+from .passes import PassMicrobenchmark, Way, on
 
 _MOST = 64
 """Positions in one call."""
@@ -45,7 +46,7 @@ class Turns:
                 one.training = mode
         if joined is None:
             raise ValueError("all positions at once make other numbers")
-        return Way(_nothing, _nothing, joined)
+        return on(joined)
 
     def _same(self, together: int, axis: int, call, module):
         """Arguments with so many positions along an axis, where they make what calls in turn do; else None."""
@@ -92,9 +93,5 @@ def _moved(tensor, axis: int, number: int):
 
 def _with(inputs, others: "dict[int, torch.Tensor]"):
     """The arguments of a call with other tensors in some places."""
-    places = iter(range(1 << 30))
+    places = itertools.count()
     return each(inputs, lambda tensor: others.get(next(places), tensor))
-
-
-def _nothing() -> None:
-    """The way differs by its inputs alone."""

@@ -6,7 +6,7 @@ import torch
 
 from ..windows.equivalents import agree
 from .inputs import each, tensors_in
-from .passes import PassMicrobenchmark, Way
+from .passes import PassMicrobenchmark, Way, on
 
 
 def timings(passes: PassMicrobenchmark, rows: int) -> dict:
@@ -32,14 +32,10 @@ def _once(rows: int, call, module) -> Way:
     by_row = [(whole, few) for whole, few in pairs if whole.shape[:leading] == given[0].shape[:leading]]
     if not by_row or not all(_agree(whole.flatten(0, leading - 1), few, numbers) for whole, few in by_row):
         raise ValueError("rows give other numbers by themselves")
-    return Way(_nothing, _nothing, fewer)
+    return on(fewer)
 
 
 def _agree(whole, few, numbers) -> bool:
     if few.shape[0] <= int(numbers.max()) or not whole.is_floating_point():
         return False
     return agree(few[numbers], whole)
-
-
-def _nothing() -> None:
-    """The way differs by its inputs alone."""

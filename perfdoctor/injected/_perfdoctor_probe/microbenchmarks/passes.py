@@ -189,6 +189,15 @@ class Way(NamedTuple):
     """Of the call; its own, where that is None."""
 
 
+def on(inputs) -> Way:
+    """A way that differs by what is given to the module alone."""
+    return Way(_nothing, _nothing, inputs)
+
+
+def _nothing() -> None:
+    pass
+
+
 def always(change, put_back):
     """A way that is the same for every call: a setting of torch's."""
     return lambda call, module: Way(change, put_back)

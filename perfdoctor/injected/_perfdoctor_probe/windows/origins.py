@@ -65,6 +65,19 @@ def decided_at(callers: "list[tuple]", names: tuple, word: str, place: int, valu
     return None if trail.node is None else trail.place()
 
 
+def passed_at(callers: "list[tuple]", names: tuple, word: str, place: int, sources: Sources) -> "tuple | None":
+    """The place of what the call itself gives as that argument, or the options that it is given do; as for
+    `decided_at`, but not followed any further."""
+    trail = _Trail(callers, None, sources)
+    trail.argument(word, place, names)
+    if trail.node is None or not hasattr(trail.node, "lineno"):
+        given = [one for one in sources.fields(word) if one[0] == _GIVEN] if trail.is_in_options else []
+        if len(given) != 1:
+            return None
+        _, trail.file, trail.node = given[0]
+    return trail.place()
+
+
 def settled(sources: Sources, file: str, node) -> "tuple | None":
     """The file and the constant that something in a file comes from, whatever it is; None where it cannot be followed,
     or two would do."""
@@ -87,6 +100,8 @@ class _Trail:
         self.file, self.node = "", None
         self.is_computed = False
         """Whether the value is computed from what is followed now."""
+        self.is_in_options = False
+        """Whether the call was given it as one of `**options`."""
 
     def place(self) -> tuple:
         """Of the expression."""
@@ -125,7 +140,8 @@ class _Trail:
             if named or plain:
                 self.file, self.node = code.co_filename, (named or plain)[0]
                 return
-        if any(one.arg is None for call in calls for one in call.keywords):
+        self.is_in_options = any(one.arg is None for call in calls for one in call.keywords)
+        if self.is_in_options:
             self._field(word)
 
     def _follow(self) -> None:
