@@ -195,6 +195,16 @@ def test_nothing_is_told_where_no_one_constant_decides(text: str, tmp_path, monk
     assert _decided(textwrap.dedent(text), tmp_path, monkeypatch) is None
 
 
+def test_a_script_that_has_ended_is_looked_at_by_its_name(tmp_path, monkeypatch) -> None:
+    """Python takes its `__file__` away then."""
+    led, kind, size, _ = _called("made = Loader(data, batch_size=4)\n", tmp_path, monkeypatch)
+    monkeypatch.delitem(sys.modules, "job")
+    file = str(tmp_path / "job.py")
+    for more, line in (((), None), ([file, file], (1, "<module>"))):
+        sources = Sources(lambda name: name != file, more)
+        assert _line(decided_at(led, (kind,), "batch_size", 1, size, sources), tmp_path) == line
+
+
 _PASSED = {
     "a field": """
         class Config:

@@ -139,8 +139,9 @@ class Loading:
         """By loader: the lines that decide what it was given, as sites; -1 where that is not known."""
         from ..windows.origins import Sources, decided_at, passed_at
 
-        sources, found = Sources(self.sites.is_library), []
         makings, self.makings = self.makings, {}  # told once
+        files = [code.co_filename for led, *_ in makings.values() for code, _ in led]
+        sources, found = Sources(self.sites.is_library, files), []
         for identity, (led, kind, given) in makings.items():
             names = (kind.__name__, "DataLoader", "__init__")
             at = {

@@ -25,15 +25,17 @@ _PARAMETER, _FIELD, _GIVEN = range(3)
 class Sources:
     """The job's own files, parsed when one is asked for."""
 
-    def __init__(self, is_library) -> None:
+    def __init__(self, is_library, more=()) -> None:
+        """`more`: files of the job's beside those of its modules. A script that has ended is no module's any more."""
         self.is_library = is_library
+        self.more = more
         self.left = _LARGEST
 
     @functools.cached_property
     def trees(self) -> dict:
         """By file."""
         files = [vars(module)["__file__"] for module in users_modules(self.is_library).values()]
-        return {file: tree for file in dict.fromkeys(files) if (tree := self._parsed(file)) is not None}
+        return {file: tree for file in dict.fromkeys((*files, *self.more)) if (tree := self._parsed(file)) is not None}
 
     @functools.cached_property
     def gives(self) -> "list[tuple]":
