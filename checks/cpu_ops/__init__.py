@@ -225,7 +225,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
     sites = (*(line.site for line in lines), *(line.site for line in watched))
     lines_told = told | {key(site) for site in sites if runs_in(site, again)}
     in_turn, of_calls = called_in_turn(evidence, step, limits)
-    others = [line for line in lines if line.loop is None or line.loop.header not in of_calls]
+    others = [line for line in lines if line.loop is None or (line.loop.line, line.loop.header) not in of_calls]
     loops, looped = element_loops(evidence, step, others, lines_told, limits)
     findings = (
         *read,

@@ -18,12 +18,13 @@ from .._shared.run_again import passes_cost, saved_in_turn
 from .limits import Limits
 
 
-def called_in_turn(evidence: Evidence, step: Step, limits: Limits) -> tuple[tuple[Finding, ...], set[str]]:
+def called_in_turn(evidence: Evidence, step: Step, limits: Limits) -> tuple[tuple[Finding, ...], set[tuple[int, str]]]:
     """One for each module of which one call for all positions is known to save enough; and the loops that call them."""
     if isinstance(evidence.ops, Missing):
         return (), set()
     found = [(one, _finding(step, one, limits)) for one in evidence.ops.in_turn]
-    return present(*(finding for _, finding in found)), {one.loop for one, finding in found if finding is not None}
+    loops = {(one.loop_line, one.loop) for one, finding in found if finding is not None}
+    return present(*(finding for _, finding in found)), loops
 
 
 def _finding(step: Step, one: InTurn, limits: Limits) -> Finding | None:

@@ -103,6 +103,7 @@ class OpProfile:
     in_parts: tuple[InParts, ...] = ()
     """The dearest first."""
     in_turn: tuple[InTurn, ...] = ()
+    """Likewise."""
     repeated_rows: tuple[RepeatedRows, ...] = ()
     """Likewise."""
     siblings: tuple[Siblings, ...] = ()

@@ -280,6 +280,8 @@ class InTurn:
     now_ms: float
     """Of a call for one position, forward and backward."""
     once_ms: float
+    loop_line: int = 0
+    """Where the loop begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,3 +34,6 @@ def test_its_loop_is_not_told_to_run_in_turn_by_need() -> None:
     assert ids(examined(sequential)) == ["PD10.sequential-loop"]
     both = with_(sequential, ops=in_turn(loop=header).ops)
     assert ids(examined(both)) == ["PD10.called-in-turn"]
+    (one,) = both.ops.in_turn  # type: ignore[union-attr]
+    another = with_(both, ops__in_turn=(with_(one, loop_line=90),))
+    assert sorted(ids(examined(another))) == ["PD10.called-in-turn", "PD10.sequential-loop"]

@@ -109,7 +109,7 @@ def _rows(decoder: Decoder, job: Job) -> list[tuple[dict[str, Any], tuple[Turns,
 def test_a_decoder_that_is_taught_is_told_with_what_one_call_takes(kind: type[nn.RNNBase], job: Job, loop: str) -> None:
     decoder = Decoder(kind)
     ((facts, (turns, found)),) = _rows(decoder, job)
-    assert facts == {"kind": "Decoder", "loop": loop}
+    assert facts == {"kind": "Decoder", "loop": loop, "loop_line": job.__code__.co_firstlineno + 2}
     found.keep(1.0, batched=False)
     before = [one.clone() for one in decoder.state_dict().values()]
     timed = turns.timings(found)

@@ -107,7 +107,7 @@ def _decides(node, of_rank: "set[str]") -> "list[tuple]":
         found += [(TRAINABLE, value.lineno) for word, value in given(node) if word == TRAINABLE]
     if not isinstance(node, ast.Call):
         return found
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    name = called(node)
     found += [(name, node.lineno)] if name in _FUNCTIONS else []
     found += [(FEED_FORWARD, node.lineno)] if _leaves_feed_forward(name, node) else []
     if name in _SETTERS and node.args and getattr(node.args[0], "value", None) in VECTOR_EXTENSION_VARIABLES:

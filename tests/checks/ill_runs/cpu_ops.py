@@ -156,5 +156,5 @@ def repeated_rows(
 
 def in_turn(once_ms: float = 10.0, milliseconds: float = 18.0, loop: str = "for t in range(T)") -> Evidence:
     """A decoder that is called for 40 positions, of which each takes 0.5 ms, and 20 in one call so much."""
-    seen = InTurn("decoder", "Decoder", DECODER_LINE, loop, 40.0, milliseconds, 40, 20, 0.5, once_ms / 2)
+    seen = InTurn("decoder", "Decoder", DECODER_LINE, loop, 40.0, milliseconds, 40, 20, 0.5, once_ms / 2, loop_line=48)
     return with_(healthy(), ops__in_turn=(seen,))

@@ -16,15 +16,11 @@ _MOST = 64
 class Turns:
     """How calls of a module follow each other. Tensors by their places among all that a call is given, or returns."""
 
-    def __init__(self, states: "dict[int, int]", kept: "set[int]", arguments: dict, stack: list) -> None:
+    def __init__(self, states: "dict[int, int]", kept: "set[int]") -> None:
         self.states = states
         """Those that the call before has returned, and as which."""
         self.kept = kept
         """Those that are the same in each call."""
-        self.arguments = arguments
-        """By place or name whether an argument is a state."""
-        self.stack = stack
-        """Where the calls are."""
         self.calls = 0
         """In a row."""
 
@@ -36,14 +32,12 @@ class Turns:
         return {**timed, "calls": self.calls, "together": together}
 
     def _once(self, together: int, call, module) -> Way:
-        modes = [(one, one.training) for one in module.modules()]
         module.eval()  # dropout would make other numbers each time
         try:
             with torch.no_grad(), torch.autocast("cpu", dtype=call.autocast, enabled=call.autocast is not None):
                 joined = next(filter(None, (self._same(together, axis, call, module) for axis in (1, 0))), None)
         finally:
-            for one, mode in modes:
-                one.training = mode
+            call.in_its_mode(module)
         if joined is None:
             raise ValueError("all positions at once make other numbers")
         return on(joined)

@@ -210,6 +210,7 @@ class _Call:
         self.module = weakref.ref(module)
         self.inputs = inputs
         self.held = None
+        """The module, once it is kept from going."""
         self.modes = [one.training for one in module.modules()]
         self.autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         self.count = 1
@@ -237,7 +238,7 @@ class _Call:
 
     def timed(self, limit_ns: int) -> "list[float]":
         """Milliseconds by factor."""
-        with self._again() as module:
+        with self._again() as (module, _):
             first = self._pass(module, 1)
             began = time.perf_counter_ns()
             kept_bytes = _keeping(first)
@@ -251,20 +252,19 @@ class _Call:
 
     def keeps_state(self) -> bool:
         """Whether the modules hold other tensors afterwards."""
-        with self._again() as module:
-            state = State(module)
+        with self._again() as (module, state):
             self._pass(module, 1)()
             norms = (one for one in module.modules() if isinstance(one, torch.nn.modules.batchnorm._NormBase))
             return state.has_changed({id(held) for one in norms for held in one.buffers()})
 
     def saved_bytes(self, room: int) -> int:
         """Raises as soon as there are more."""
-        with self._again() as module:
+        with self._again() as (module, _):
             return _keeping(self._pass(module, 1), room)
 
     def timed_without(self, ways: list, limit_ns: int, clock, of) -> "list[float]":
         """Milliseconds as it is, then each way."""
-        with self._again() as module:
+        with self._again() as (module, _):
             run = self._pass(module, 1)
             began = time.thread_time_ns()
             run()
@@ -285,18 +285,22 @@ class _Call:
 
         return otherwise
 
+    def in_its_mode(self, module) -> None:
+        """Train or evaluate, part by part, as when it was called."""
+        for one, mode in zip(module.modules(), self.modes):
+            one.training = mode
+
     @contextlib.contextmanager
     def _again(self):
-        """The module, to be called again in the mode that it was in; what that changes is put back."""
+        """The module, to be called again in the mode that it was in, and its state, which is put back."""
         module = self.module()
         if module is None:
             raise NotRepeatableError("the module is gone")
         no_obstacle(module)
         state = State(module)
         try:
-            for one, mode in zip(module.modules(), self.modes):
-                one.training = mode
-            yield module
+            self.in_its_mode(module)
+            yield module, state
         finally:
             state.restore()
 

@@ -29,6 +29,10 @@ class _Called:
         self.given: list = []
         """The same of those that it was given."""
         self.turns: "Turns | None" = None
+        self.arguments: dict = {}
+        """By place or name whether an argument is a state."""
+        self.stack: list = []
+        """Where the calls are."""
         self.in_turn = self.rows = 0
         """Calls that were given what the one before had returned, and how often such a row began."""
         self.passes = PassMicrobenchmark()
@@ -46,7 +50,9 @@ class InTurn:
         """`around` and `frame` as for `InParts.enters`."""
         if any(one.turns for outer, _ in around if (one := self.called.get(id(outer))) is not None):
             return  # the outermost one is what the loop calls
-        one = self.called.setdefault(id(module), _Called(module))
+        one = self.called.get(id(module))
+        if one is None:
+            one = self.called[id(module)] = _Called(module)
         named = frame.f_locals.get("kwargs", {})
         tensors = list(tensors_in((inputs, named)))
         states = {
@@ -60,7 +66,8 @@ class InTurn:
         else:
             if one.turns is None:
                 kept = [place for place, (last, now) in enumerate(zip(one.given, tensors)) if last() is now]
-                one.turns = Turns(states, set(kept), _arguments(inputs, named, set(states)), self.sites.stack(frame))
+                one.turns, one.stack = Turns(states, set(kept)), self.sites.stack(frame)
+                one.arguments = _arguments(inputs, named, set(states))
             one.in_turn += one.turns.states == states
             one.passes.note(module, inputs, named)
         one.given = [weakref.ref(tensor) for tensor in tensors]
@@ -79,25 +86,27 @@ class InTurn:
             if one.turns is None or len(one.passes.calls) != 1 or one.in_turn < _LEAST_CALLS * one.rows:
                 continue
             facts, share = of_module(one.module)
-            loop = self.loops.around(one.turns.stack) if share >= LEAST else None
-            if loop is not None and loop["carries"] and "body" not in loop and self._is_free(one.turns):
+            loop = self.loops.around(one.stack) if share >= LEAST else None
+            if loop is not None and loop["carries"] and "body" not in loop and self._is_free(one):
                 (call,) = one.passes.calls.values()
                 call.count = 1  # which stands for all
                 one.turns.calls = round(one.in_turn / one.rows) + 1
-                found.append((share, {**facts, "loop": loop["header"]}, (one.turns, one.passes)))
+                facts = {**facts, "loop": loop["header"], "loop_line": loop["line"]}
+                found.append((share, facts, (one.turns, one.passes)))
         return dearest(found)
 
-    def _is_free(self, turns: Turns) -> bool:
+    def _is_free(self, one: _Called) -> bool:
         """Whether the call needs nothing of the iteration before but the state that it is given."""
         try:
-            body = self.loops.body(turns.stack)
+            body = self.loops.body(one.stack)
         except UNREADABLE:
             return False
         if body is None:
             return False
         loop, line, *_ = body
-        calls = [one for one in ast.walk(loop) if isinstance(one, ast.Call) and one.lineno <= line <= one.end_lineno]
-        return any(not _carried_beside(call, turns.arguments, body) for call in calls if _fits(call, turns.arguments))
+        calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+        here = [call for call in calls if call.lineno <= line <= call.end_lineno and _fits(call, one.arguments)]
+        return any(not _carried_beside(call, one.arguments, body) for call in here)
 
 
 def _arguments(inputs: tuple, named: dict, states: "set[int]") -> dict:

@@ -13,14 +13,14 @@ _LEAST_GROUPS = 4
 """Of equal size: with fewer there is less to gain than moving positions takes."""
 _HIDES = -1e4
 """Added to a score: what is no larger leaves nothing of it."""
-_QUERY, _KEY, _VALUE, _DROPOUT, _IS_CAUSAL = range(5)
+_QUERY, _KEY, _, _DROPOUT = range(4)
 
 
 def in_groups(args: tuple, kwargs: dict, result) -> "Other | None":
     """The same for each group by itself, without a mask."""
     mask, query, key = kwargs.get("attn_mask"), args[_QUERY], args[_KEY]
-    given = (*args[_DROPOUT:], 0.0, False)
-    if mask is None or given[1] or query.shape[2] != key.shape[2] or query.shape[1] != key.shape[1]:
+    dropout, is_causal, *_ = *args[_DROPOUT:], 0.0, False
+    if mask is None or is_causal or query.shape[2] != key.shape[2] or query.shape[1] != key.shape[1]:
         return None
     groups = _groups(mask, query.shape[2])
     if groups is None:
@@ -41,11 +41,11 @@ def in_groups(args: tuple, kwargs: dict, result) -> "Other | None":
 
     def make():
         parts = [apart(one) for one in args[:_DROPOUT]]
-        made[:] = [*parts, *ATTENTION(*parts, given[0], False, scale=scale)]
+        made[:] = [*parts, *ATTENTION(*parts, dropout, False, scale=scale)]
         return together(made[3])
 
     def backward(gradient) -> list:
-        return [together(one) for one in _BACKWARD(apart(gradient), *made, given[0], False, scale=scale)]
+        return [together(one) for one in _BACKWARD(apart(gradient), *made, dropout, False, scale=scale)]
 
     return Other("attended", make, [], (positions, positions), backward=backward, instead_of=result[0])
 
