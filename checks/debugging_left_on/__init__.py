@@ -66,7 +66,7 @@ On a GPU the search for NaN also waits for what the device was asked to do anywa
 saved; passes are not run again there, so what deterministic algorithms cost is not told. Nothing inside compiled code
 is seen. What a profiler costs is told from small operators and less exact than the rest; Python's calls, which
 `with_stack=True` records too, are not in it. An answer that is kept in a variable and tested on another line is a
-scalar read (PD10). Where the job runs to its own end, deterministic algorithms are not timed. A mode that is only
+scalar read (PD10). Deterministic algorithms are not timed in a job that failed. A mode that is only
 around what is neither in a model's call nor a backward pass is not seen, nor are modes of a compiled job timed. Memory
 that is taken in the few steps of which `tracemalloc` does not hear, and kept, is in no snapshot, and calls in such
 steps in no profile of the job's own; Python 3.10 cannot let a trace function wait. What the debugging allocator costs

@@ -87,6 +87,20 @@ def test_iterators_that_still_run_are_not_forgotten() -> None:
     assert [loading.fetchers[id(one._dataset_fetcher)] for one in (running, last)] == [0, 1]
 
 
+def test_of_loaders_whose_iterators_are_gone_the_last_of_each_line_is_in_use() -> None:
+    """A loader for each epoch, and one for evaluation that goes on giving batches."""
+    sites = SimpleNamespace(here=lambda depth=1: 1, stack=lambda frame: [], is_library=lambda file: True)
+    loading = of_a_loop(SimpleNamespace(timeline=Timeline()), sites).loading
+    epochs = [SimpleNamespace(**{**dict.fromkeys(_MADE_WITH), "batch_size": size}) for size in (1, 2, 3)]
+    held_out, running = SimpleNamespace(**dict.fromkeys(_MADE_WITH)), Iterator()
+    loading.ids = {id(loader): number for number, loader in enumerate([*epochs, held_out])}
+    loading.loader_sites = {0: 5, 1: 5, 2: 5, 3: 9}
+    for loader in epochs:
+        loading.iterator_made(loader, Iterator(), 0)
+    loading.iterator_made(held_out, running, 0)
+    assert {number: made_with.batch_size for number, made_with in loading.in_use().items()} == {2: 3, 3: None}
+
+
 class Iterator:
     """As torch's without workers."""
 

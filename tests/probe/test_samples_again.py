@@ -34,7 +34,7 @@ from perfdoctor.injected._perfdoctor_probe.microbenchmarks.samples import asked_
 def asked(dataset: Any, **loader: Any) -> list[dict[str, Any]]:
     made = DataLoader(dataset, **{"batch_size": 4, **loader})
     made_with = SimpleNamespace(dataset=dataset, batch_sampler=made.batch_sampler, sampler=made.sampler)
-    return asked_again(SimpleNamespace(running={"an iterator": (3, made_with)}, sites=UsersFile(__file__)))
+    return asked_again(SimpleNamespace(in_use=lambda: {3: made_with}, sites=UsersFile(__file__)))
 
 
 class Made(Dataset[Any]):
@@ -168,7 +168,7 @@ def test_streams_are_not_asked() -> None:
             raise AssertionError
 
     made_with = SimpleNamespace(dataset=Stream(), batch_sampler=None)
-    assert asked_again(SimpleNamespace(running={"an iterator": (0, made_with)})) == []
+    assert asked_again(SimpleNamespace(in_use=lambda: {0: made_with})) == []
 
 
 def test_nothing_that_the_data_set_says_is_heard(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,9 @@ class Ending:
         self.ask_again = guarded("samples", self._ask_again)
         self.note_plan = guarded("planned", self._note_plan)
         self.note_given = guarded("origins", self._note_given)
-        self.is_exit = False
-        """Whether the process is ending: what hooks meet from here on may be half taken down."""
+        self.is_exit = self.failed = False
+        """Whether the process is ending: what hooks meet from here on may be half taken down; and whether
+        by an exception."""
         self.reset()
 
     def reset(self) -> None:
@@ -62,6 +63,7 @@ class Ending:
             # The interpreter keeps what nobody caught, whether or not it is interactive.
             error = getattr(sys, "last_value", None)
             if error is not None and not isinstance(error, StopJob):
+                self.failed = True
                 probe.recorder.record("failure", error=failures.told(error))
             if not probe.retired and (probe.loop.timeline.step or probe.recorder.pending):
                 self.leave(discarded=False)
@@ -70,13 +72,15 @@ class Ending:
             pass
 
     def _time_finally(self, discarded: bool) -> None:
+        # At its own end the job has done all that it does: what its modules and data sets change is of use to nobody.
+        may_call = discarded or not (self.failed or self.probe.communication.had_peers)
         # Modules of the job that are called now are in no step.
         probe, loop = self.probe, self.probe.loop
         inside, loop.inside_forward = loop.inside_forward, True
         began = time.perf_counter_ns()
         try:
-            probe.windows.time_finally(discarded)
-            if discarded:
+            probe.windows.time_finally(may_call)
+            if may_call:
                 self.ask_again()
             # Of a job that is stopped one that is on hears of it: ending it may take longer than the job is given. One
             # that is off may be about to start, and would meet ours: at the exit it has ended.

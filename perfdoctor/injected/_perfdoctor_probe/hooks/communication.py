@@ -69,6 +69,8 @@ class Communication:
         self.steps: "dict[int, list[int]]" = {}
         """In which step each was heard last, how often in it, and how often in the one before."""
         self.told = self.divided = False
+        self.had_peers = False
+        """Whether it was one rank of several, when it was last asked."""
         self.own_ns = 0
 
     # -- DistributedDataParallel --------------------------------------------------------------------------
@@ -172,7 +174,9 @@ class Communication:
         distributed = torch.distributed
         if not distributed.is_available() or not distributed.is_initialized():
             return {}
-        return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        place = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        self.had_peers = place["world_size"] > 1
+        return place
 
     # -- collectives called from Python -------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from .. import records, settings
 from ..recorder import columns
 from ..sites import callers
 from .batch_contents import describe_batch, first_image
+from .last_loaders import LastLoaders
 
 _SIZED_BATCHES = 3
 """Batches of each loader whose size and bytes are looked at; walking them costs time."""
@@ -82,6 +83,7 @@ class Loading:
         """By id(): of what makes batches in this process the loader; empty in a worker, which has one loader."""
         self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
         """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
+        self.last = LastLoaders()
         self.ours = False
         """Loaders and iterators made now are a remedy's, not the job's."""
         self.on_iterator = None
@@ -176,7 +178,8 @@ class Loading:
             return
         identity = self.ids.get(id(loader), -1)
         self.started += 1
-        self.running[iterator] = identity, types.SimpleNamespace(**{name: getattr(loader, name) for name in _MADE_WITH})
+        self.running[iterator] = identity, _made_with(loader)
+        self.last.note(identity, loader)
         if len(self.iterators) > _ITERATORS:
             self._forget_ended()
         self.iterators[id(iterator)] = [identity, 1, -1]
@@ -212,6 +215,13 @@ class Loading:
         recent = {row[0] for row in self.rows if row[1] >= self.loop.timeline.step - 2}
         latest = {identity: iterator for iterator, (identity, _) in self.running.items()}
         return [iterator for identity, iterator in latest.items() if identity in recent]
+
+    def in_use(self) -> "dict[int, types.SimpleNamespace]":
+        """By number, what loaders that run were made with; of those whose iterators are gone, the last of each line."""
+        alive = self.last.alive()
+        latest = {self.loader_sites.get(identity): identity for identity in alive}
+        ended = {identity: _made_with(alive[identity]) for identity in latest.values()}
+        return {**ended, **dict(self.running.values())}
 
     def origin(self, iterator) -> "tuple[int, types.SimpleNamespace]":
         """The line that made the loader of an iterator, as a site, and what the loader was made with."""
@@ -277,6 +287,10 @@ class Loading:
             self.shapes_written = self.shapes_sampled
             step, distinct = self.loop.timeline.step, len(self.shapes)
             self.recorder.record("shapes", step=step, sampled=self.shapes_sampled, distinct=distinct)
+
+
+def _made_with(loader) -> types.SimpleNamespace:
+    return types.SimpleNamespace(**{name: getattr(loader, name) for name in _MADE_WITH})
 
 
 def _start_method(loader) -> str:

@@ -64,17 +64,17 @@ class FinalMicrobenchmark:
         self.unused = None
         """Gradients of theirs that no optimizer uses."""
 
-    def timings(self, discarded: bool) -> dict:
+    def timings(self, may_call: bool) -> dict:
         """Takes up to three seconds. Empty inside a mode of the job, which would see our operators. Whatever draws
-        random numbers (dropout) leaves the generator as the job had it. `discarded`: what the job still does is of no
-        use to anyone, so that its own code may be called."""
+        random numbers (dropout) leaves the generator as the job had it. `may_call`: nobody uses what the job changes
+        from now on, so that its own code may be called."""
         if not replay.alone():
             return {}
         pools = self.pools.rows()
         state = torch.get_rng_state()
         try:
             found = {"pools": pools, **self._timings()}
-            if discarded:
+            if may_call:
                 found["passes"] = self.passes.timings()
                 found.update(deterministic.timings(self.passes))
                 if self.unused is not None:

@@ -1,5 +1,5 @@
 """Whether a data set gives the same samples every time: two of them, each asked for twice once the job's last step is
-made. Only of a job that is discarded, because the data set's own code runs for it, and may count or print.
+made. Only where nobody uses what the job changes now: the data set's own code runs for it, and may count or print.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class _NotAskedError(Exception):
 def asked_again(loading) -> "list[dict]":
     """A record of each data set that a loader in use draws from."""
     records, until_ns = [], time.perf_counter_ns() + _LIMIT_NS
-    for loader, made_with in dict(loading.running.values()).items():
+    for loader, made_with in loading.in_use().items():
         if isinstance(made_with.dataset, IterableDataset):
             continue
         try:

@@ -226,12 +226,12 @@ class Windows:
         self.marked.append(step)
         self.own.end(began)
 
-    def time_finally(self, discarded: bool) -> None:
-        """After the last step: take the timings that wait for it, once. `discarded` as for `FinalMicrobenchmark`."""
+    def time_finally(self, may_call: bool) -> None:
+        """After the last step: take the timings that wait for it, once. `may_call` as for `FinalMicrobenchmark`."""
         if self.of_samples is not None and self.of_samples[0]():
             self.recorder.record("of_samples", **self.of_samples[1])
         waiting, self.final_microbenchmark = self.final_microbenchmark, None
-        timings = waiting.timings(discarded) if waiting is not None else None
+        timings = waiting.timings(may_call) if waiting is not None else None
         if timings:
             self.recorder.record("timings", **timings)
             self.recorder.flush()

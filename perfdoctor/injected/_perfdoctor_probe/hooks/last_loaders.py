@@ -1,0 +1,74 @@
+"""Loaders after their last iterator: in a job that has ended by itself hardly anything else leads to its data sets."""
+
+import sys
+import types
+import weakref
+
+import torch
+
+from ..windows.tensor_sizes import array_type, size
+
+_MOST = 8
+"""Loaders, the latest: a job may make a new one in each step."""
+_BYTES = 1 << 26
+"""Of a data set that is kept from going, about."""
+_OBJECTS = 2000
+"""Looked at; what has more parts may go."""
+_OF_MANY = 32
+"""Elements of a longer container that stand for all."""
+_RESOURCE = ("close", "__exit__", "__del__")
+"""Whoever has one of these may be waited for: a file that is open can hinder others until it goes."""
+_CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_CONTAINERS = (list, tuple, dict, set)
+
+
+class LastLoaders:
+    """Of this process, by number."""
+
+    def __init__(self) -> None:
+        self.known: dict = {}
+        """What gives each loader, as long as there is one."""
+
+    def note(self, identity: int, loader) -> None:
+        """It is about to be gone through."""
+        if identity in self.known:
+            return
+        self.known[identity] = (lambda: loader) if may_be_kept(loader.dataset) else weakref.ref(loader)
+        while len(self.known) > _MOST:
+            del self.known[next(iter(self.known))]
+
+    def alive(self) -> dict:
+        """Those that there are still."""
+        found = {identity: loader() for identity, loader in self.known.items()}
+        return {identity: loader for identity, loader in found.items() if loader is not None}
+
+
+def may_be_kept(one) -> bool:
+    """Whether nobody would notice if it did not go: it is small, and nothing in it may be waited for.
+
+    None of the job's code runs: of objects, what Python keeps of them is looked at.
+    """
+    left, seen = [(one, 1.0)], set()
+    total = 0.0
+    array = array_type()
+    while left:
+        one, times = left.pop()
+        if id(one) in seen or isinstance(one, _CODE):
+            continue
+        seen.add(id(one))
+        kind = type(one)
+        if kind is array or issubclass(kind, torch.Tensor):
+            total += times * size(one)
+        elif kind in _CONTAINERS:
+            parts = list(one.values() if kind is dict else one)
+            step = max(1, len(parts) // _OF_MANY)
+            left += [(part, times * step) for part in parts[::step]]
+            total += times * sys.getsizeof(one)
+        elif any(hasattr(kind, name) for name in _RESOURCE):
+            return False
+        else:
+            left += [(part, times) for part in getattr(one, "__dict__", {}).values()]
+            total += times * object.__sizeof__(one)
+        if total > _BYTES or len(seen) > _OBJECTS:
+            return False
+    return True
