@@ -30,17 +30,18 @@ each module inside another one, how many of the rows that it is given for the fi
 fewer do, its own pass is run again after the last step with each once, which has to give the same numbers. Of a module
 that a loop calls again and again, and gives what it has just returned: whether the source lets one call need the one
 before by anything else, and, after the last step, whether one call for all positions gives the same numbers, and what
-it takes. For three steps, the arguments and results of each call of the user's own functions, by hashes of what they
-hold: what Python and NumPy compute again; where a function seems to be given one of a few arguments by chance, how many
-there are is estimated from how many calls came again, and from that what comes again in the run. Into which operators
-each result goes: what no backward pass goes through and nobody reads; what leads to a product with 0 and to nothing
-else with a graph; and what is made of nothing but samples and tensors that stay as they are until the job's end. Where
-steps take long at equal distances, the operators without a graph of one of them, such as those of an evaluation, in the
-same ways. For a step or two, all lines of the user's code with what they take, Python and libraries included: those
-that issue hardly any operators are told by function, or as waiting where the thread has no CPU meanwhile and wants
-none. The same of one step before which the loop does something else, where such steps come at equal distances.
-Operators that few networks need in every step (decompositions of matrices, sorts, Fourier transforms, distances of all
-pairs), where one takes a third of it. Loops over parameters and copies of the model's state are told by PD17.
+it takes; the same of one that it gives the beginning of a sequence, each time with one position more. For three steps,
+the arguments and results of each call of the user's own functions, by hashes of what they hold: what Python and NumPy
+compute again; where a function seems to be given one of a few arguments by chance, how many there are is estimated from
+how many calls came again, and from that what comes again in the run. Into which operators each result goes: what no
+backward pass goes through and nobody reads; what leads to a product with 0 and to nothing else with a graph; and what
+is made of nothing but samples and tensors that stay as they are until the job's end. Where steps take long at equal
+distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or
+two, all lines of the user's code with what they take, Python and libraries included: those that issue hardly any
+operators are told by function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step
+before which the loop does something else, where such steps come at equal distances. Operators that few networks need in
+every step (decompositions of matrices, sorts, Fourier transforms, distances of all pairs), where one takes a third of
+it. Loops over parameters and copies of the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.

@@ -261,8 +261,8 @@ class Experts:
 @dataclass(frozen=True, slots=True)
 class InTurn:
     """A module that a loop calls for one position of a sequence after the other, each time with the state that it has
-    just returned, and by nothing else does one call need the one before: its own pass for one position, and for many
-    in one call, which gives the same numbers."""
+    just returned, and by nothing else does one call need the one before; or with one position more each time. Its own
+    pass as it is called, and for many positions in one call, which gives the same numbers."""
 
     name: str
     kind: str
@@ -278,10 +278,12 @@ class InTurn:
     together: int
     """Positions in the one call."""
     now_ms: float
-    """Of a call for one position, forward and backward."""
+    """Of a call for one position, or for half of them, forward and backward."""
     once_ms: float
     loop_line: int = 0
     """Where the loop begins."""
+    by_prefix: bool = False
+    """Whether each call is given all positions so far."""
 
 
 @dataclass(frozen=True, slots=True)

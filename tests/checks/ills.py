@@ -19,6 +19,7 @@ from ill_runs.communication import (
 from ill_runs.compile import BREAKS, SIZES, compiled, never_ran, recompiling, to_its_end, uncompiled
 from ill_runs.cpu_ops import (
     anomaly_detection,
+    by_prefix,
     decomposed,
     device_sync,
     drawn_each_epoch,
@@ -356,6 +357,7 @@ ILL: dict[str, Evidence] = {
     "PD10.integer-product": otherwise("integers"),
     "PD10.whole-sort": otherwise("top"),
     "PD10.penalty-by-hand": otherwise("penalty"),
+    "PD10.called-by-prefix": by_prefix(),
     "PD10.called-in-turn": in_turn(),
     "PD10.repeated-rows": repeated_rows(),
     "PD10.whole-shuffle": otherwise("chosen"),

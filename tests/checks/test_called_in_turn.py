@@ -1,9 +1,9 @@
-"""Modules that a loop calls for one position of a sequence after the other."""
+"""Modules that a loop calls for one position of a sequence after the other, or for one more each time."""
 
 from __future__ import annotations
 
 import pytest
-from ill_runs.cpu_ops import DECODER_LINE, in_turn, sequential_loop
+from ill_runs.cpu_ops import DECODER_LINE, by_prefix, in_turn, sequential_loop
 from perfdoctor.checks.cpu_ops import CHECK
 from samples import asked, ids, is_clear, number, with_
 
@@ -21,6 +21,15 @@ def test_it_is_told_at_the_line_that_calls_it_with_what_all_positions_at_once_ta
     assert "for t in range(T)" in finding.fix.text
     assert finding.savings.low_ms == pytest.approx(18.0 * (1 - 1.1 * 10.0 / 20.0))
     assert finding.savings.high_ms == pytest.approx(18.0 * (1 - 0.9 * 10.0 / 20.0))
+
+
+def test_one_that_is_given_longer_and_longer_beginnings_is_told_with_what_the_last_of_them_takes() -> None:
+    """40 times 0.5 ms now, 2 ms at once."""
+    finding = found(by_prefix())
+    assert (finding.id, finding.severity) == ("PD10.called-by-prefix", Severity.ERROR)
+    assert "before `for t in range(1, T)`" in finding.fix.text
+    assert finding.savings.low_ms == pytest.approx(18.0 * (1 - 1.1 * 2.0 / 20.0))
+    assert is_clear(examined(by_prefix(once_ms=18.0)))
 
 
 @pytest.mark.parametrize(("once_ms", "milliseconds"), [(18.0, 18.0), (25.0, 18.0), (10.0, 1.5)])

@@ -154,6 +154,12 @@ def repeated_rows(
     return with_(healthy(), ops__repeated_rows=(seen,))
 
 
+def by_prefix(once_ms: float = 2.0) -> Evidence:
+    """A writer that is called for 40 beginnings of a text, of which one of half its length takes 0.5 ms."""
+    seen = InTurn("writer", "Writer", DECODER_LINE, "for t in range(1, T)", 40.0, 18.0, 40, 40, 0.5, once_ms, 48, True)
+    return with_(healthy(), ops__in_turn=(seen,))
+
+
 def in_turn(once_ms: float = 10.0, milliseconds: float = 18.0, loop: str = "for t in range(T)") -> Evidence:
     """A decoder that is called for 40 positions, of which each takes 0.5 ms, and 20 in one call so much."""
     seen = InTurn("decoder", "Decoder", DECODER_LINE, loop, 40.0, milliseconds, 40, 20, 0.5, once_ms / 2, loop_line=48)

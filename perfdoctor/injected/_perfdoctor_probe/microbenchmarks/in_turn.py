@@ -52,10 +52,10 @@ class Turns:
         parts = {place: [_moved(given[place], axis, number) for number in range(together)] for place in moving}
         states, made = {place: given[place] for place in self.states}, []
         for number in range(together):
-            args, named = _with(call.inputs, {**states, **{place: part[number] for place, part in parts.items()}})
+            args, named = with_others(call.inputs, {**states, **{place: part[number] for place, part in parts.items()}})
             made.append(list(tensors_in(module(*args, **named))))
             states = {place: made[-1][returned] for place, returned in self.states.items()}
-        joined = _with(call.inputs, {place: torch.cat(part, axis) for place, part in parts.items()})
+        joined = with_others(call.inputs, {place: torch.cat(part, axis) for place, part in parts.items()})
         args, named = joined
         try:
             at_once = list(tensors_in(module(*args, **named)))
@@ -85,7 +85,7 @@ def _moved(tensor, axis: int, number: int):
     return tensor if rows is None else tensor.roll(number, rows)
 
 
-def _with(inputs, others: "dict[int, torch.Tensor]"):
+def with_others(inputs, others: "dict[int, torch.Tensor]"):
     """The arguments of a call with other tensors in some places."""
     places = itertools.count()
     return each(inputs, lambda tensor: others.get(next(places), tensor))

@@ -19,6 +19,7 @@ from ..compiler import looked_at
 from ..microbenchmarks.passes import PassMicrobenchmark
 from ..rows import milliseconds, rounded
 from . import conv_choice, gaps
+from .by_prefix import ByPrefix
 from .gradients import UnusedGradients, bare_leaves, of_optimizers, updated
 from .in_parts import InParts
 from .in_turn import InTurn
@@ -95,6 +96,7 @@ class Layers:
         self.in_parts: "list[tuple[dict, PassMicrobenchmark]]" = []
         """Once asked for with `summary`."""
         self.turns: "InTurn | None" = None
+        self.prefixes: "ByPrefix | None" = None
         self.in_turn: "list[tuple[dict, tuple]]" = []
         """Likewise."""
         self.repeating = RepeatedRows()
@@ -125,6 +127,7 @@ class Layers:
             self.parts = InParts(self.sites)
             self.families = Families(self.sites, self.parts.loops)
             self.turns = InTurn(self.sites, self.parts.loops)
+            self.prefixes = ByPrefix(self.sites, self.parts.loops)
         self.handles = [
             nn_module.register_module_forward_pre_hook(self._enters),
             nn_module.register_module_forward_hook(self._leaves, always_call=True),
@@ -177,8 +180,9 @@ class Layers:
             if self.stack and self.parts is not None and not (self.aside or self.idle):
                 calls = known[2] if self.modules[id(self.stack[0][0])][2] == 1 else 0
                 self.parts.enters(module, calls, self.stack, inputs, sys._getframe(1))
-            if self.turns is not None and not (self.aside or self.idle):
+            if self.turns is not None and self.prefixes is not None and not (self.aside or self.idle):
                 self.turns.enters(module, self.stack, inputs, sys._getframe(1))
+                self.prefixes.enters(module, self.stack, inputs, sys._getframe(1))
             if not self.alone:
                 self.through.add(id(module))
             entered = _Range(f"{RANGE}{known[0]}")
@@ -280,7 +284,8 @@ class Layers:
         if self.parts is not None and not on_device:
             of_module = functools.partial(self._called, names, spent, steps)
             self.in_parts, self.repeated_rows = self.parts.rows(of_module), self.repeating.rows(of_module)
-            self.in_turn = self.turns.rows(of_module) if self.turns is not None else []
+            one_by_one = (one for one in (self.turns, self.prefixes) if one is not None)
+            self.in_turn = [row for one in one_by_one for row in one.rows(of_module)]
             if self.families is not None:
                 self.siblings, self.experts = self.families.rows(of_module), self.families.experts(of_module)
         return {
