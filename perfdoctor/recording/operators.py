@@ -10,21 +10,17 @@ from .base import NOT_TIMED, Missing, Site
 from .kept_trace import NOT_KEPT, KeptTrace
 from .layers import LayerProfile
 from .libraries import LibraryUse
+from .modules_again import Experts, InParts, InTurn, RepeatedRows, Siblings
 from .timings import (
     BatchReplay,
     BatchTimings,
     BlasPool,
     ConvolutionTiming,
     DtypeTiming,
-    Experts,
     FrozenTiming,
     GroupsTiming,
-    InParts,
-    InTurn,
     ParameterTiming,
     PassWays,
-    RepeatedRows,
-    Siblings,
     ThreadTiming,
     UpdateTiming,
 )

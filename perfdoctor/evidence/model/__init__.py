@@ -25,6 +25,7 @@ from ...recording.loading import SamplesAsked as SamplesAsked
 from ...recording.locks import *
 from ...recording.machine import *
 from ...recording.modes import *
+from ...recording.modules_again import *
 from ...recording.operators import *
 from ...recording.process import ProbeFault as ProbeFault
 from ...recording.process import Saved as Saved
