@@ -34,6 +34,10 @@ class Holding(Dataset[Any]):
         raise AssertionError("the job's own code runs")
 
 
+class Kind(torch.Tensor):
+    """Somebody's own."""
+
+
 class Closing:
     def close(self) -> None: ...
 
@@ -60,6 +64,7 @@ def test_a_small_data_set_may_be_kept(dataset: Any) -> None:
         [{"row": [np.zeros(30_000)]} for _ in range(500)],
         Closing(),
         [Holding(Closing())],
+        torch.zeros(2).as_subclass(Kind),
         {"a list": [Holding(1), Holding(Holding(Closing()))]},
     ],
 )

@@ -50,22 +50,22 @@ def may_be_kept(one) -> bool:
     """
     left, seen = [(one, 1.0)], set()
     total = 0.0
-    array = array_type()
+    numbers = (torch.Tensor, torch.nn.Parameter, array_type())
     while left:
         one, times = left.pop()
         if id(one) in seen or isinstance(one, _CODE):
             continue
         seen.add(id(one))
         kind = type(one)
-        if kind is array or issubclass(kind, torch.Tensor):
+        if kind in numbers:
             total += times * size(one)
         elif kind in _CONTAINERS:
             parts = list(one.values() if kind is dict else one)
             step = max(1, len(parts) // _OF_MANY)
             left += [(part, times * step) for part in parts[::step]]
             total += times * sys.getsizeof(one)
-        elif any(hasattr(kind, name) for name in _RESOURCE):
-            return False
+        elif issubclass(kind, torch.Tensor) or any(hasattr(kind, name) for name in _RESOURCE):
+            return False  # of another kind of tensor nobody knows what it holds
         else:
             left += [(part, times) for part in getattr(one, "__dict__", {}).values()]
             total += times * object.__sizeof__(one)
