@@ -65,6 +65,7 @@ def test_a_small_data_set_may_be_kept(dataset: Any) -> None:
         Closing(),
         [Holding(Closing())],
         torch.zeros(2).as_subclass(Kind),
+        np.array([Closing(), 1]),
         {"a list": [Holding(1), Holding(Holding(Closing()))]},
     ],
 )

@@ -19,6 +19,7 @@ _OF_MANY = 32
 _RESOURCE = ("close", "__exit__", "__del__")
 """Whoever has one of these may be waited for: a file that is open can hinder others until it goes."""
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CONTAINERS = (list, tuple, dict, set)
 
 
@@ -50,15 +51,18 @@ def may_be_kept(one) -> bool:
     """
     left, seen = [(one, 1.0)], set()
     total = 0.0
-    numbers = (torch.Tensor, torch.nn.Parameter, array_type())
+    array = array_type()
     while left:
         one, times = left.pop()
         if id(one) in seen or isinstance(one, _CODE):
             continue
         seen.add(id(one))
         kind = type(one)
-        if kind in numbers:
+        if kind in _TENSORS:
             total += times * size(one)
+        elif kind is array:
+            left += [(list(one.flat[:_OF_MANY]), one.size / _OF_MANY)] if one.dtype.hasobject else []
+            total += times * one.nbytes
         elif kind in _CONTAINERS:
             parts = list(one.values() if kind is dict else one)
             step = max(1, len(parts) // _OF_MANY)
