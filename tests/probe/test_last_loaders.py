@@ -103,5 +103,12 @@ def test_a_large_ones_is_known_while_the_job_keeps_it() -> None:
     assert last.alive() == {3: loader}
 
 
+def test_a_job_that_makes_loaders_all_the_time_has_its_first_data_sets_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_loaders, "_WALKS", 2)
+    assert list(_noted(*[TensorDataset(SMALL)] * 4).alive()) == [0, 1]
+
+
 def test_the_latest_few_are_known() -> None:
     assert list(_noted(*[TensorDataset(SMALL)] * 11).alive()) == [3, 4, 5, 6, 7, 8, 9, 10]

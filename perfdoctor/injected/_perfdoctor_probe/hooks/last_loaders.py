@@ -10,6 +10,8 @@ from ..windows.tensor_sizes import array_type, size
 
 _MOST = 8
 """Loaders, the latest: a job may make a new one in each step."""
+_WALKS = 64
+"""Data sets that are looked through, which takes up to a millisecond."""
 _BYTES = 1 << 26
 """Of a data set that is kept from going, about."""
 _OBJECTS = 2000
@@ -29,12 +31,15 @@ class LastLoaders:
     def __init__(self) -> None:
         self.known: dict = {}
         """What gives each loader, as long as there is one."""
+        self.walks = 0
 
     def note(self, identity: int, loader) -> None:
         """It is about to be gone through."""
         if identity in self.known:
             return
-        self.known[identity] = (lambda: loader) if may_be_kept(loader.dataset) else weakref.ref(loader)
+        self.walks += 1
+        is_held = self.walks <= _WALKS and may_be_kept(loader.dataset)
+        self.known[identity] = (lambda: loader) if is_held else weakref.ref(loader)
         while len(self.known) > _MOST:
             del self.known[next(iter(self.known))]
 
