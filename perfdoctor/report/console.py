@@ -34,7 +34,8 @@ from .trials import TrialsText
 
 MOST_LINES = 6
 """Of an ill. Three of them, the step and the rest then fit a screen of 50 lines."""
-_MOST_OF_OPPORTUNITY = 4
+_MOST_OF_OPPORTUNITY = 5
+"""A message of two lines: cut off after one, most of them lacked their point."""
 _MOST_MESSAGE = 3
 _MOST_FIX = 2
 _LABEL = 6
@@ -134,12 +135,14 @@ class _Finding:
         limit = _MOST_OF_OPPORTUNITY if offered else MOST_LINES
         room = limit - used - 1
         ranks = f" ({text.ranks})" if text.ranks else ""
-        doubt = "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
+        doubt = "" if finding.confidence is Confidence.HIGH else f"{finding.confidence.value} confidence"
+        kind = "" if offered else text.kind  # which the heading of opportunities says
+        qualified = ", ".join(filter(None, (kind, doubt)))
         head = Text.assemble(
             (f"[{text.mark}]", style),
             " ",
             (finding.id, style),
-            (f" ({text.kind}{doubt}): ", "dim"),
+            (f" ({qualified}): " if qualified else ": ", "dim"),
             (f"{text.message}{ranks}", "bold"),
         )
         message = fitted(console, head, width, max(1, min(room, _MOST_MESSAGE)))

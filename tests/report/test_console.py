@@ -238,11 +238,11 @@ def test_short_code_is_the_fix_with_its_sentence_where_both_fit() -> None:
     assert fix_of(Fix("use it", "for it in them:\n    do(it)\ndone()")) == ["Use it."]
 
 
-def test_an_opportunity_is_told_in_four_lines() -> None:
+def test_an_opportunity_is_told_in_five_lines() -> None:
     both = samples.two_findings()
     noted = samples.with_findings(both, both.ranked[0], replace(both.ranked[1], severity=Severity.NOTE))
     _, note = findings_of(shown(noted))
-    assert "[i] PD04.explicit-collect (opportunity, medium confidence): gc.collect() runs 0.5" in note[0]
+    assert "[i] PD04.explicit-collect (medium confidence): gc.collect() runs 0.5" in note[0]
     assert [line.split()[0] for line in note if line.startswith("   ") and line[3] != " "][-2:] == ["gain", "fix"]
     assert len(note) <= 5
 
