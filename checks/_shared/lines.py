@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from perfdoctor.api.quantities import CallSite, Evidence, Job, Layer, Line, Missing, Site
 
+_ABOUT = 0.5
+"""Of what the dearest module takes: networks of one step are of different sizes."""
 PYTHON_PARTS = ("forward", "other")
 """The parts of a step in which the job's own Python issues the operators."""
 
@@ -54,9 +56,20 @@ def told_trainer(job: Job, site: Site | Missing | None, *options: str) -> Site |
 
 
 def _model(evidence: Evidence) -> Layer | None:
-    """The first module that the loop calls itself."""
+    """The first module that the loop calls itself, of those that take about as long as the dearest of them.
+
+    Before a model a step may call a metric, or a loss of the step before. What a module holds is called after it, and
+    before the next one.
+    """
     layers = () if isinstance(evidence.layers, Missing) else evidence.layers.layers
-    return min((layer for layer in layers if not layer.name), key=lambda layer: layer.order, default=None)
+    took: list[tuple[Layer, float]] = []
+    for layer in sorted(layers, key=lambda layer: layer.order):
+        if not layer.name:
+            took.append((layer, layer.ms))
+        elif took:
+            took[-1] = took[-1][0], took[-1][1] + layer.ms
+    most = max((ms for _, ms in took), default=0.0)
+    return next((layer for layer, ms in took if ms >= _ABOUT * most), None)
 
 
 def model_call(evidence: Evidence) -> Site | None:
