@@ -8,7 +8,8 @@ That is tried after the job's last step.
 from ..microbenchmarks.by_prefix import Prefixes
 from ..microbenchmarks.inputs import tensors_in
 from ..microbenchmarks.passes import PassMicrobenchmark
-from .dearest import LEAST, dearest
+from .called_again import CalledAgain
+from .dearest import dearest
 
 _LEAST_CALLS = 4
 """In a row, each of which is given one position more than the one before."""
@@ -31,22 +32,23 @@ class _Called:
         self.passes = PassMicrobenchmark()
         """Of the longest."""
 
+    @property
+    def is_found(self) -> bool:
+        """Whether it was once given one position more."""
+        return bool(self.growth)
 
-class ByPrefix:
+
+class ByPrefix(CalledAgain):
     """Told of each call of a module, while the operator window is open."""
 
     def __init__(self, sites, loops) -> None:
-        self.sites = sites
-        self.loops = loops
-        self.called: "dict[int, _Called]" = {}
+        super().__init__(sites, loops, _Called)
 
     def enters(self, module, around: list, inputs: tuple, frame) -> None:
         """`around` and `frame` as for `InParts.enters`."""
-        if any(one.growth for outer, _ in around if (one := self.called.get(id(outer))) is not None):
-            return  # the outermost one is what the loop calls
-        one = self.called.get(id(module))
+        one = self.entry(module, around)
         if one is None:
-            one = self.called[id(module)] = _Called(module)
+            return
         named = frame.f_locals.get("kwargs", {})
         tensors = list(tensors_in((inputs, named)))
         given = [(tensor.data_ptr(), tensor.stride(), tensor._version, tuple(tensor.shape)) for tensor in tensors]
@@ -69,12 +71,10 @@ class ByPrefix:
         for one in self.called.values():
             if one.grown < _LEAST_CALLS * max(1, one.rows) or not one.passes.calls:
                 continue
-            facts, share = of_module(one.module)
-            loop = self.loops.around(one.stack) if share >= LEAST else None
+            share, facts, loop = self.in_loop(one, of_module)
             if loop is not None:
                 prefixes = Prefixes(one.growth, round(one.grown / one.rows) + 1)
-                facts = {**facts, "loop": loop["header"], "loop_line": loop["line"], "by_prefix": True}
-                found.append((share, facts, (prefixes, one.passes)))
+                found.append((share, {**facts, "by_prefix": True}, (prefixes, one.passes)))
         return dearest(found)
 
 

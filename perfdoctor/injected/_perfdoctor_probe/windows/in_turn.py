@@ -12,7 +12,8 @@ from ..microbenchmarks.in_turn import Turns
 from ..microbenchmarks.inputs import tensors_in
 from ..microbenchmarks.passes import PassMicrobenchmark
 from . import dependence
-from .dearest import LEAST, dearest
+from .called_again import CalledAgain
+from .dearest import dearest
 from .loops import UNREADABLE
 
 _LEAST_CALLS = 4
@@ -37,22 +38,23 @@ class _Called:
         """Calls that were given what the one before had returned, and how often such a row began."""
         self.passes = PassMicrobenchmark()
 
+    @property
+    def is_found(self) -> bool:
+        """Whether it was once given what it had just returned."""
+        return self.turns is not None
 
-class InTurn:
+
+class InTurn(CalledAgain):
     """Told of each call of a module and of its end, while the operator window is open."""
 
     def __init__(self, sites, loops) -> None:
-        self.sites = sites
-        self.loops = loops
-        self.called: "dict[int, _Called]" = {}
+        super().__init__(sites, loops, _Called)
 
     def enters(self, module, around: list, inputs: tuple, frame) -> None:
         """`around` and `frame` as for `InParts.enters`."""
-        if any(one.turns for outer, _ in around if (one := self.called.get(id(outer))) is not None):
-            return  # the outermost one is what the loop calls
-        one = self.called.get(id(module))
+        one = self.entry(module, around)
         if one is None:
-            one = self.called[id(module)] = _Called(module)
+            return
         named = frame.f_locals.get("kwargs", {})
         tensors = list(tensors_in((inputs, named)))
         states = {
@@ -85,13 +87,11 @@ class InTurn:
         for one in self.called.values():
             if one.turns is None or len(one.passes.calls) != 1 or one.in_turn < _LEAST_CALLS * one.rows:
                 continue
-            facts, share = of_module(one.module)
-            loop = self.loops.around(one.stack) if share >= LEAST else None
+            share, facts, loop = self.in_loop(one, of_module)
             if loop is not None and loop["carries"] and "body" not in loop and self._is_free(one):
                 (call,) = one.passes.calls.values()
                 call.count = 1  # which stands for all
                 one.turns.calls = round(one.in_turn / one.rows) + 1
-                facts = {**facts, "loop": loop["header"], "loop_line": loop["line"]}
                 found.append((share, facts, (one.turns, one.passes)))
         return dearest(found)
 
