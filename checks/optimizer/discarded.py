@@ -65,8 +65,8 @@ def _finding(evidence: Evidence, one: DiscardedGradients, step: Step, limits: Li
             milliseconds("whole_ms", one.whole_ms, "in operators that need not run, per step"),
             milliseconds("part_ms", one.part_ms, "in operators that need compute a part, per step"),
         ),
-        location=location(one.recorded_at or (one.called_at if cut_off else None) or one.at),
-        fix=_CUT if cut_off else _NAMED,
+        location=location(one.recorded_at or ((one.handed_at or one.called_at) if cut_off else None) or one.at),
+        fix=(_CUT if one.handed_at is None else _HANDED) if cut_off else _NAMED,
         savings=savings(
             step,
             low,
@@ -80,6 +80,11 @@ def _finding(evidence: Evidence, one: DiscardedGradients, step: Step, limits: Li
 _CUT = Fix(
     text="Cut the graph between the model and a loss that does not teach it.",
     code="fake = generator(noise).detach()  # or under torch.no_grad(), in the critic's turn",
+    risk="None for what learns: these gradients were thrown away.",
+)
+_HANDED = Fix(
+    text="Cut the graph off where its result is handed on: another loss needs it.",
+    code="loss = critic(fake.detach())  # the generator's own loss goes on with `fake`",
     risk="None for what learns: these gradients were thrown away.",
 )
 _NAMED = Fix(

@@ -33,6 +33,8 @@ class DiscardedGradients:
     """They are of tensors in no module and no optimizer, and nobody read them in all of the time."""
     recorded_at: Site | None = None
     """The line at which a graph was recorded that need not be gone through, of bare tensors."""
+    handed_at: Site | None = None
+    """The line that gave another model what this one made, where another backward pass needs that graph."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,20 @@ from perfdoctor.checks.optimizer import CHECK, examine
 from samples import ids, only, with_
 
 from perfdoctor.diagnosis.findings import Finding
-from perfdoctor.evidence.model import Evidence, Missing
+from perfdoctor.evidence.model import Evidence, Missing, Site
+
+HANDED = Site("gan.py", 33, "train")
 
 
 def _found(evidence: Evidence) -> Finding:
     return only(examine(evidence, CHECK.limits))
+
+
+def test_a_graph_that_another_loss_needs_is_cut_off_where_its_result_is_handed_on() -> None:
+    (first,) = discarded().discarded_gradients  # type: ignore[misc]
+    finding = _found(with_(discarded(), discarded_gradients=(with_(first, handed_at=HANDED),)))
+    assert finding.location is not None and finding.location.line == HANDED.line
+    assert "critic(fake.detach())" in finding.fix.code
 
 
 def test_a_loss_that_reaches_a_model_it_does_not_teach_is_found_where_that_is_called() -> None:

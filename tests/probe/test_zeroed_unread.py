@@ -56,10 +56,10 @@ class Gan:
         loss.backward(inputs=list(self.generator.parameters()) if named else None)
         self.of_generator.step()
 
-    def window(self) -> GradientsWindow:
+    def window(self, sites: Any = SITES) -> GradientsWindow:
         every = [*self.generator.parameters(), *self.critic.parameters()]
         unused = UnusedGradients([self.generator, self.critic], {id(one) for one in every})
-        return GradientsWindow(unused, SITES, compiled=False, hooks=True)
+        return GradientsWindow(unused, sites, compiled=False, hooks=True)
 
 
 def _watched(window: GradientsWindow, *steps: Callable[[], object], judged: int = 0) -> dict[str, Any]:
@@ -87,6 +87,31 @@ def test_a_critics_loss_that_reaches_the_generator_is_seen_once_that_is_zeroed()
     assert second["parameters"] == 4
     assert (second["part_ms"], second["whole_ms"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert found["passes_ms"] == pytest.approx((11 + 11 + 6) / 3)
+
+
+def test_a_graph_that_another_pass_needs_is_cut_off_where_its_result_is_handed_on() -> None:
+    """The generator is called at line 7, the critic at line 9 with samples and at line 11 with the generator's."""
+    gan, lines = Gan(), itertools.cycle((7, 9, 11, 20, 13, 21))
+    sites = SimpleNamespace(**{**vars(SITES), "here": lambda depth=1: next(lines)})
+
+    def step() -> None:
+        fake = gan.generator(torch.ones(2, 3))
+        loss = gan.critic(torch.ones(2, 4)).sum() - gan.critic(fake).sum()
+        gan.of_critic.zero_grad()
+        loss.backward(retain_graph=True)
+        loss = gan.critic(fake).sum()
+        gan.of_generator.zero_grad()
+        loss.backward(inputs=list(gan.generator.parameters()))
+        gan.of_generator.step()
+
+    (found,) = _watched(gan.window(sites), step, step)["discarded"]
+    assert (found["at"], found["called_at"], found["handed_at"]) == (20, 7, 11)
+
+
+def test_one_that_is_made_for_the_critic_is_cut_off_where_it_is_made() -> None:
+    gan = Gan()
+    (found,) = _watched(gan.window(), lambda: gan.teach_critic(False), gan.teach_generator)["discarded"]
+    assert (found["called_at"], found["handed_at"]) == (7, None)
 
 
 def test_a_detached_generator_and_named_parameters_throw_nothing_away() -> None:

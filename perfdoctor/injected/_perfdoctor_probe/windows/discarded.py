@@ -28,10 +28,12 @@ _LISTENED = "BackwardHookFunctionBackward"
 class _Pass:
     """One that fills `.grad`."""
 
-    def __init__(self, line: int, called: "dict[int, int]") -> None:
+    def __init__(self, line: int, called: "dict[int, int]", handed: "dict[int, int]") -> None:
         self.line = line
         self.called = called
         """Where models were called since the pass before this one, as sites, by `id()`."""
+        self.handed = handed
+        """The same of calls with something that needs a gradient: what another model made."""
         self.children: "list[list[int]]" = []
         """Of each node, by number."""
         self.leaves: "dict[int, int]" = {}
@@ -94,6 +96,7 @@ class Discards:
         self.pending: "dict[int, list[_Pass]]" = {}
         """Passes that have filled a gradient of which nobody knows yet what becomes, by parameter."""
         self.called: "dict[int, int]" = {}
+        self.handed: "dict[int, int]" = {}
         self.inside: "_Pass | None" = None
         self.handle = None
         self.keeps_stacks = False
@@ -120,9 +123,11 @@ class Discards:
             torch.set_anomaly_enabled(False, True)
             self.keeps_stacks = False
 
-    def _calls(self, module, _inputs) -> None:
+    def _calls(self, module, inputs) -> None:
         if id(module) in self.roots and get_ident() == self.thread:
-            self.called[id(module)] = self.sites.here()
+            site = self.called[id(module)] = self.sites.here()
+            if any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
+                self.handed[id(module)] = site
 
     # Neither of the next two may raise: the job's own pass lies between them.
 
@@ -136,7 +141,8 @@ class Discards:
             return []
         handles: list = []
         try:
-            found, self.called = _Pass(self.sites.here(2), self.called), {}
+            found = _Pass(self.sites.here(2), self.called, self.handed)
+            self.called, self.handed = {}, {}
             only = {id(one) for one in inputs or ()}
             if self._read(found, outputs, only, handles):
                 self.passes.append(found)
@@ -236,6 +242,7 @@ class Discards:
                     "useless": not one.needed and one.zeroed >= set(one.leaves.values()),
                     "bare": not one.zeroed.isdisjoint(self.bare),
                     "recorded_at": self._recorded_at(one),
+                    "handed_at": self._handed_at(one, root),
                 },
             )
             row["passes_per_step"] += 1 / steps
@@ -250,6 +257,15 @@ class Discards:
             if found is not None and not self.sites.is_library(found[1]):
                 return self.sites.number((found[1], int(found[2]), found[3], None))
         return None
+
+    def _handed_at(self, one: _Pass, root) -> "int | None":
+        """The line that gave another model what this one made, where another pass needs its graph: where that is made,
+        it cannot be cut off."""
+        own = set() if root is None else set(map(id, root.parameters()))
+        shared = any(
+            id(root) not in other.called and own & set(other.leaves.values()) - other.zeroed for other in self.passes
+        )
+        return next((site for whose, site in one.handed.items() if whose != id(root)), None) if shared else None
 
     def _root(self, one: _Pass, wholly: bool) -> "tuple":
         """The model most of whose gradients were thrown away, and the line that called it."""
