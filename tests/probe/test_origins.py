@@ -22,6 +22,10 @@ _STYLES = {
         BATCH = 4  # here
         made = Loader(data, batch_size=BATCH)
     """,
+    "constants side by side": """
+        RATE, BATCH = 0.1, 4  # here
+        made = Loader(data, batch_size=BATCH)
+    """,
     "a local name": """
         def main():
             size = 4  # here

@@ -217,8 +217,7 @@ def _gives(node, holders: "set[str]") -> "list[tuple]":
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [(_PARAMETER, *one) for one in _defaults(node).items()]
     if isinstance(node, (ast.Module, ast.ClassDef)):
-        plain = [one for one in node.body if isinstance(one, ast.Assign)]
-        named = [(target.id, one.value) for one in plain for target in one.targets if isinstance(target, ast.Name)]
+        named = [pair for one in node.body if isinstance(one, ast.Assign) for pair in _named(one)]
         return [(_FIELD, *one) for one in (*given(node), *named)]
     if called(node) == "add_argument":
         names = [one.value.lstrip("-").replace("-", "_") for one in node.args if _is_text(one)]
@@ -245,10 +244,23 @@ def _assigned(scope, name: str) -> "tuple[int, list]":
     stored, values = 0, []
     for node in nodes_within(scope):
         stored += isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            values += [node.value for target in targets if isinstance(target, ast.Name) and target.id == name]
+            values += [value for word, value in _named(node) if word == name]
     return stored, values
+
+
+def _named(node) -> "list[tuple]":
+    """Names and what an assignment gives each of them by itself, side by side too: `BATCH, LR = 16, 0.1`."""
+    found = []
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        sides = [getattr(one, "elts", None) for one in (target, node.value)]
+        if isinstance(target, ast.Name):
+            found.append((target.id, node.value))
+        elif (
+            all(sides) and len(sides[0]) == len(sides[1]) and not any(isinstance(one, ast.Starred) for one in sides[0])
+        ):
+            found += [(one.id, value) for one, value in zip(*sides) if isinstance(one, ast.Name)]
+    return found
 
 
 def _parameters(function) -> "list[str]":
