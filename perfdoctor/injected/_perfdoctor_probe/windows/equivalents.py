@@ -37,6 +37,8 @@ _KEPT = 20
 _WHOLE_LINE = ("one-hot", "product")
 """Kinds in which the rest of their line falls away too, as far as it goes through as many numbers: what makes them, and
 lengths of what is written out."""
+_IN_ORDER = ("enlarged",)
+"""Kinds of which the order of calls is to change: they are told where one function makes both."""
 _GIVEN = {"transform": ("n", "s", "n_fft")}
 """Kinds that what a call is given decides, by these keywords: they are told where that is computed."""
 _CARRIED = 0.8
@@ -94,6 +96,18 @@ class _Case:
         known = {id(one) for one in self.made}
         readers = [one for found in self.links for one in found.used_by]
         return [*self.made, *(one for one in readers if self._is_linear(one) and id(one) not in known)]
+
+    def line(self) -> tuple:
+        """The place to tell: of the first call."""
+        stack, last = self.made[0].stack, self.made[-1].stack
+        if self.kind not in _IN_ORDER:
+            return stack[-1]
+        shared = next(
+            (at for at, (one, other) in enumerate(zip(stack, last)) if one != other), min(len(stack), len(last))
+        )
+        apart = [places[shared : shared + 1] for places in (stack, last)]
+        in_one_function = all(apart) and len({(place[0][0], place[0][2]) for place in apart}) == 1
+        return stack[shared] if in_one_function or not shared else stack[shared - 1]
 
     def _is_linear(self, one) -> bool:
         return self.kind == "order" and one.func in rewritings.LINEAR
@@ -314,7 +328,7 @@ class Equivalents:
         gone = {id(one) for case in free if case.links for one in case.made}
         for case in free:
             if case.links or id(case.made[0]) not in gone:  # else something better is known of it
-                by_line.setdefault((case.kind, case.made[0].stack[-1]), []).append(case)
+                by_line.setdefault((case.kind, case.line()), []).append(case)
         found = [
             _row(kind, line, cases, self._beside(cases), steps, sites, backward_ns)
             for (kind, line), cases in by_line.items()
