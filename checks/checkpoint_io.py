@@ -236,7 +236,7 @@ def _frequent(saves: Checkpoints, job: Job, step: Step, cost: Cost, limits: Limi
             Measurement("wanted", wanted, "count", "steps from one to the next at which saving costs 2 %"),
             *numbers,
         ),
-        location=location(_place(saves, job, constant)),
+        location=location(_place(saves, job, views, constant)),
         fix=Fix(
             text=("Leave out what never changes (`{unchanged}`). " if constant and not views else "")
             + ("Save clones of what is a view: they hold what they show and no more. " if views else "")
@@ -279,12 +279,15 @@ def _constant(saves: Checkpoints) -> float:
     return min(part, 1.0) if part >= _SAME else 0.0
 
 
-def _place(saves: Checkpoints, job: Job, constant: float) -> Site | Missing | None:
+def _place(saves: Checkpoints, job: Job, views: float, constant: float) -> Site | Missing | None:
     """The line that compresses it or reads it again, the one that makes what never changes a part of it, or the one
-    that says how often to save."""
+    that says how often to save: an option, else where the loop asks for it."""
     if saves.is_mostly_beside:
         return saves.beside_at
-    at = saves.contents.unchanged_at if saves.contents is not None and constant else None
+    held, asked_by_library = saves.contents, saves.site is None or bool(saves.site.via)
+    at: Site | Missing | None = None
+    if held is not None:
+        at = held.unchanged_at if constant else held.asked_at if not (views or asked_by_library) else None
     return told_trainer(job, saves.site, *_HOW_OFTEN) if at is None or isinstance(at, Missing) else at
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfdoctor.api.quantities import CallSite, Evidence, Job, Layer, Line, Missing, Site
+from perfdoctor.api.quantities import CallSite, Evidence, Job, Layer, Line, Missing, Site, Step
 
 _ABOUT = 0.5
 """Of what the dearest module takes: networks of one step are of different sizes."""
@@ -15,6 +15,15 @@ PYTHON_PARTS = ("forward", "other")
 def key(site: Site) -> tuple[str, int]:
     """What two places have in common that are one line."""
     return site.file, site.line
+
+
+def room_ms(evidence: Evidence, step: Step, *sites: Site) -> float:
+    """The parts of the step in which Python runs these lines, all of its parts where that is not known: what is timed
+    in them, with somebody watching, takes no more."""
+    here, lines = set(map(key, sites)), () if isinstance(evidence.hot_lines, Missing) else evidence.hot_lines
+    known = {line.part for line in lines if key(line.site) in here and line.part in PYTHON_PARTS}
+    parts = step.parts.as_dict()
+    return sum(parts[name] for name in known or PYTHON_PARTS)
 
 
 def function(site: Site) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from perfdoctor.api.findings import (
 from perfdoctor.api.quantities import Evidence, Missing, RepeatedWork, Step
 
 from .._shared.aside import AROUND_MS, OPERATORS
+from .._shared.lines import room_ms
 from .._shared.spread import Spread, spread, starts_of
 from .limits import Limits
 
@@ -31,7 +32,7 @@ def repeated_work(evidence: Evidence, step: Step, limits: Limits) -> tuple[Findi
     debugged = set() if isinstance(searched, Missing) else {call.site for call in searched}  # PD16 tells of those
     return present(
         *(
-            _finding(step, one, limits, often)
+            _finding(evidence, step, one, limits, often)
             for one, often in found
             if not _is_benchmark(one) and one.at not in debugged
         )
@@ -43,11 +44,14 @@ def _is_benchmark(one: RepeatedWork) -> bool:
     return one.is_unchanged and one.on_same_data and one.of_parameters
 
 
-def _finding(step: Step, one: RepeatedWork, limits: Limits, often: Spread) -> Finding | None:
+def _finding(evidence: Evidence, step: Step, one: RepeatedWork, limits: Limits, often: Spread) -> Finding | None:
     low, high = (
         forward * one.forward_ms + backward * one.backward_ms + around_ms * one.ops_per_step
         for forward, backward, around_ms in zip(OPERATORS, _BACKWARD, AROUND_MS, strict=True)
     )
+    if often.every == 1:
+        room = room_ms(evidence, step, one.at) + (step.parts.backward if one.backward_ms else 0.0)
+        low, high = min(low, room), min(high, room)
     cost = Cost(step, (low + high) / 2)
     if often.share(step, cost.ms) < limits.repeated_share:
         return None

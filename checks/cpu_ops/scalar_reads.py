@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, present
 from perfdoctor.api.quantities import CallSite, Evidence, Line, Site, Step
 
-from .._shared.lines import PYTHON_PARTS, function, key, places
+from .._shared.lines import PYTHON_PARTS, function, key, places, room_ms
 from .limits import Limits
 
 _READ_US = 3.0
@@ -58,7 +58,8 @@ class ScalarReads:
         here = {key(line.site) for line in loop}
         reads = [read for read in self.reads if key(read.site) in here] or [call]
         spent = sum(read.ms_per_step + _READ_US / 1000 * read.calls_per_step for read in reads)
-        cost = Cost(self.step, max(spent, sum(line.ms_per_step for line in loop)))
+        room = room_ms(self.evidence, self.step, *(read.site for read in reads))
+        cost = Cost(self.step, min(room, max(spent, sum(line.ms_per_step for line in loop))))
         if cost.share < self.limits.read_share:
             return None
         several = len(loop) > 1

@@ -84,6 +84,7 @@ def _contents(process: ProcessRecording, site: Site | None) -> Saved | None:
         unchanged_bytes=later.unchanged_bytes,
         unchanged=later.unchanged,
         unchanged_at=later.unchanged_at,
+        asked_at=seen[-1].asked_at,
     )
 
 

@@ -147,6 +147,8 @@ class Saved:
     """The name in the checkpoint of the largest of them: `demo_features`."""
     unchanged_at: Site | Missing = NO_LINE
     """The line that registers a buffer of that name, or gives a dictionary such a key."""
+    asked_at: Site | Missing = NO_LINE
+    """The line of a function around the updates that leads to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,16 @@ def test_frequent_checkpoints_are_found_with_their_line_and_rhythm() -> None:
     assert finding.savings.part is Part.EPOCH
 
 
+ASKS, LIBRARY = Site("train.py", 60, "train"), Site("train.py", 70, "main", "trainer.py:save")
+
+
+def test_what_a_helper_saves_is_told_where_the_loop_asks_for_it() -> None:
+    held = with_(HELD, asked_at=ASKS)
+    assert _found(checkpoints(contents=held)).location.line == ASKS.line  # type: ignore[union-attr]
+    of_a_library = checkpoints(contents=held, site=LIBRARY)
+    assert _found(of_a_library).location.line == LIBRARY.line  # type: ignore[union-attr]
+
+
 def test_they_may_still_cost_two_per_cent_after_the_fix() -> None:
     finding = _found(checkpoints())
     assert number(finding, "wanted") == 100  # 50 ms in 100 steps of 25 ms

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import lightning
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from perfdoctor.injected._perfdoctor_probe.hooks.checkpoints import Checkpoints
+from perfdoctor.injected._perfdoctor_probe.sites import Sites
 
 
 class Policy(nn.Module):
@@ -42,9 +44,10 @@ class Recorder(list[dict[str, Any]]):
 
 def _checkpoints(recorder: Recorder) -> Checkpoints:
     """Of a job whose code is in this file."""
-    return Checkpoints(
-        recorder, SimpleNamespace(is_library=lambda file: file != __file__, number=lambda place: place[1])
-    )
+    sites = Sites(recorder)
+    sites.is_library = lambda file: file != __file__  # type: ignore[method-assign]
+    sites.number = lambda place: -1 if place is None else place[1]  # type: ignore[method-assign]
+    return Checkpoints(recorder, sites)
 
 
 def _saved(*actions: Any) -> list[dict[str, Any]]:
@@ -129,3 +132,47 @@ def test_arrays_that_are_written_to_have_changed(rows: slice) -> None:
 def test_what_is_no_plain_array_is_another_object() -> None:
     told = _of_plates(np.array([None, "x"], dtype=object), lambda plates: None)
     assert told["others"] == ["ndarray"] and told["tensor_bytes"] == 4_000
+
+
+class Keeper:
+    """Saves whatever it is offered."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+
+    def offer(self, state: dict[str, Any]) -> None:
+        self.checkpoints.saved(7, (state,), {}, "torch.serialization", 1000, 1000)
+
+
+def _asked_at(call: Callable[[Callable[[], None]], object]) -> tuple[int, int]:
+    """Where a loop's function asks for what a helper saves, through `call`; and the line that does."""
+    recorder = Recorder()
+    keeper = Keeper(_checkpoints(recorder))
+
+    def loop() -> None:
+        keeper.checkpoints.updates(sys._getframe())
+        call(lambda: keeper.offer({"model": nn.Linear(2, 2).state_dict()}))
+
+    loop()
+    (record,) = recorder
+    return record["asked_at"], loop.__code__.co_firstlineno + 2
+
+
+def test_a_helper_that_saves_is_told_where_the_loop_asks_for_it() -> None:
+    asked, line = _asked_at(lambda save: save())
+    assert asked == line
+
+
+def test_a_library_that_asks_for_it_is_none_of_the_loops_functions() -> None:
+    asked, _ = _asked_at(lambda save: copy.deepcopy(Copied(save)))
+    assert asked == -1
+
+
+class Copied:
+    """Saves when the library copies it."""
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self.save = save
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        self.save()

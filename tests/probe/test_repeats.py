@@ -90,6 +90,19 @@ def test_a_forward_pass_run_again_for_a_metric_is_named_by_its_line() -> None:
     assert row["ops_per_step"] >= 2
 
 
+def test_a_network_that_normalises_batches_makes_the_same_of_a_batch_twice() -> None:
+    def two_losses(job: Job) -> None:
+        left = job.model(job.x).mean()
+        right = job.model(job.x).square().mean()
+        job.ends(left + right)
+
+    rows, sites = watched(two_losses, Job(norm=True))
+    (row,) = [one for one in rows if "addmm" in one["operators"]]
+    assert sites.places[row["at"]][1] == _line(two_losses, 2)
+    assert "native_batch_norm" in row["operators"] and row["backward_ms"] > 0
+    assert not row["is_unchanged"]
+
+
 def test_work_repeated_with_gradients_has_its_part_of_the_backward_pass() -> None:
     class Table:
         def __init__(self, job: Job) -> None:
@@ -261,9 +274,15 @@ def sharpness_aware(job: Job) -> None:
     job.ends(job.model(job.x).square().mean())
 
 
-def statistics_kept(job: Job) -> None:
-    job.model[1:](job.x[:, :1].expand(-1, 128))
-    job.ends(job.model[1:](job.x[:, :1].expand(-1, 128)).square().mean())
+def statistics_read(job: Job) -> None:
+    """In evaluation mode, before and after they were updated."""
+    inner, data = job.model[1:], job.x[:, :1].expand(-1, 128)
+    inner.eval()
+    before = inner(data).mean()
+    inner.train()
+    inner[0](data)
+    inner.eval()
+    job.ends(before + inner(data).square().mean())
 
 
 def detached(job: Job) -> None:
@@ -303,7 +322,7 @@ INTENDED = {
     two_dropouts: Job(dropout=0.5),
     accumulated: Job(),
     sharpness_aware: Job(),
-    statistics_kept: Job(norm=True),
+    statistics_read: Job(norm=True),
     detached: Job(),
     written_by_data: Job(),
     freed_in_between: Job(),

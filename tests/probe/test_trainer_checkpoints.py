@@ -75,7 +75,7 @@ def test_what_is_done_with_a_checkpoint_is_its_own_only_in_a_step_that_saves(mon
 def test_of_numpys_functions_the_file_comes_first(tmp_path: Path) -> None:
     written: list[dict[str, Any]] = []
     recorder = SimpleNamespace(record=lambda kind, /, **fields: written.append(fields))
-    seen = checkpoints.Checkpoints(recorder, SimpleNamespace())
+    seen = checkpoints.Checkpoints(recorder, SimpleNamespace(asked_in=lambda *_: None, number=lambda place: -1))
     path, weights = tmp_path / "weights.npz", np.zeros(1_000, dtype=np.float32)
     for save, args, kwargs in ((np.savez, (path,), {"weights": weights}), (np.save, (path, weights), {})):
         save(*args, **kwargs)

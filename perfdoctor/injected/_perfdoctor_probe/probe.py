@@ -216,6 +216,7 @@ class Probe:
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
         self.discovery.at_step(number)
+        self.calls.checkpoints.updates(sys._getframe(1))
         self.held_out.optimizer_stepped(optimizer)
         self.watch_checkpoints()
         self.watch_processes()

@@ -161,6 +161,18 @@ class Sites:
             frame = frame.f_back
         return found
 
+    def asked_in(self, frame, functions: set) -> "tuple | None":
+        """The line of one of these functions, by their code, that leads to `frame` through the user's own alone; None
+        where there is none, or a library lies between."""
+        while frame is not None and self.is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        while frame is not None and not self.is_library(frame.f_code.co_filename):
+            code = frame.f_code
+            if code in functions:
+                return code.co_filename, frame.f_lineno, code.co_name, None
+            frame = frame.f_back
+        return None
+
     def at(self, code, line: int) -> int:
         """The id of a line of `code`, a function's."""
         return self.number((code.co_filename, line, code.co_name, None))

@@ -16,7 +16,8 @@ class Calls:
         self.loop = loop
         self.sites = sites
         self.guarded = guarded
-        self.saved = guarded("checkpoint", Checkpoints(recorder, sites).saved)
+        self.checkpoints = Checkpoints(recorder, sites)
+        self.saved = guarded("checkpoint", self.checkpoints.saved)
         self.muted: "set[str]" = set()
         """Kinds whose calls do nothing: a remedy."""
         self.cpu_began_ns = 0

@@ -19,7 +19,7 @@ import zlib
 import torch
 
 from .. import timeline as parts
-from ..sites import users_modules
+from ..sites import callers, users_modules
 from ..windows.tensor_sizes import NUMBERS, array_type
 from .held_out import mark
 
@@ -80,6 +80,12 @@ class Checkpoints:
         self.seen: "dict[int, int]" = {}
         self.held: "dict[int, dict]" = {}
         """What the latest checkpoint of a line held."""
+        self.functions: set = set()
+        """Code of the user's functions around the updates."""
+
+    def updates(self, frame) -> None:
+        """An optimizer's step, early in the job, is under way in `frame`."""
+        self.functions |= {code for code, _ in callers(frame, self.sites.is_library)}
 
     def saved(self, site: int, args: tuple, kwargs: dict, library: str, took_ns: int, cpu_ns: int) -> int:
         """Bytes written by a call of this library's with these arguments; 0 where that is not known. Call it when it
@@ -90,10 +96,11 @@ class Checkpoints:
         seen = self.seen[site] = self.seen.get(site, 0) + 1
         if seen <= _LOOKED_INTO and words:
             spent = {"library": library, "us": took_ns // 1000, "cpu_us": cpu_ns // 1000}
+            asked_at = self.sites.number(self.sites.asked_in(sys._getframe(1), self.functions))
             told, held = _contents(words[0])
             told.update(self._as_before(held, self.held.get(site, {})))
             self.held[site] = held
-            self.recorder.record("saved", site=site, **spent, **told)
+            self.recorder.record("saved", site=site, asked_at=asked_at, **spent, **told)
         return next((size for word in words[1:] if (size := _written(word))), 0)
 
     def _as_before(self, held: dict, before: dict) -> dict:

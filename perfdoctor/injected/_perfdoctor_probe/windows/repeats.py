@@ -119,6 +119,8 @@ class Repeats(TorchDispatchMode):
         try:
             with torch._C.DisableTorchFunction():
                 self._ended(func, args, kwargs, result, took, made, call)
+                if call is not None and call.keeps:
+                    call = None  # to nobody else: it does something beside its result, and mixes samples
                 if self.aside is not None:
                     self.aside.ended(func, args, kwargs, result, Seen(made, is_judged, call is not None, has_node))
                 if self.samples is not None:

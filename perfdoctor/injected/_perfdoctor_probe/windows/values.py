@@ -2,8 +2,9 @@
 
 What a storage holds has a number. An operator that is called with the same numbers, places, types and constants as
 before makes the same values, so what it makes gets the number that it got then. A write makes a new number, and so does
-a version that nobody was seen to make. Random operators, and batch normalisation that keeps statistics, make values
-that were never there before, and so does all that is not torch's own.
+a version that nobody was seen to make. Random operators make values that were never there before, and so does all that
+is not torch's own. Batch normalisation in training makes the same of the same batch, whatever its statistics are; these
+are others afterwards.
 
 Of a storage only a weak reference is kept: its memory goes when the job lets it go, and its address is no other's while
 the reference is there.
@@ -20,6 +21,7 @@ _NUMBERS = (int, bool, str, type(None))
 _NAMED = (torch.dtype, torch.layout, torch.device, torch.memory_format)
 _DROPOUTS = ("dropout_p", "dropout")
 """Arguments that say that an operator draws no random numbers if they are 0."""
+_STATISTICS = ("running_mean", "running_var")
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
     torch.sparse_bsr: ("crow_indices", "col_indices"),
@@ -54,6 +56,11 @@ class _Operator:
         self.keeps = training if "running_mean" in self.names and "backward" not in schema.name else ""
         """The argument that says whether it updates running statistics: no schema says so."""
 
+    def without_statistics(self, args, kwargs) -> tuple:
+        """Arguments without those that batch normalisation in training only writes to."""
+        left = [None if name in _STATISTICS else one for name, one in zip(self.names, args)]
+        return left, {name: one for name, one in kwargs.items() if name not in _STATISTICS}
+
     def of(self, name: str, args, kwargs):
         """An argument, by name; None where it was left out."""
         at = self.names.index(name)
@@ -81,9 +88,9 @@ class _Stored:
 class Call:
     """One call of an operator that may be known."""
 
-    __slots__ = ("graph", "number", "reads", "reads_parameters")
+    __slots__ = ("graph", "keeps", "number", "reads", "reads_parameters")
 
-    def __init__(self, number: int, graph: "int | None", reads: bool, reads_parameters: bool) -> None:
+    def __init__(self, number: int, graph: "int | None", reads: bool, reads_parameters: bool, keeps: bool) -> None:
         self.number = number
         """The same for calls that make the same values."""
         self.graph = graph
@@ -91,6 +98,8 @@ class Call:
         self.reads = reads
         """It takes a tensor; else it fills memory with constants."""
         self.reads_parameters = reads_parameters
+        self.keeps = keeps
+        """It updates running statistics beside what it makes."""
 
 
 class Values:
@@ -107,21 +116,23 @@ class Values:
     def call(self, func, args, kwargs) -> "Call | None":
         """Before it runs; None where equal arguments do not make equal results."""
         facts = self._facts(func)
-        if not facts.is_pure or (facts.keeps and self._updates(facts, args, kwargs)):
+        if not facts.is_pure:
             return None
+        keeps = bool(facts.keeps) and self._updates(facts, args, kwargs)
         if facts.drops and facts.of(facts.drops, args, kwargs):
             return None
         graphs: list = []
         self.met_parameter = False
+        if keeps:
+            args, kwargs = facts.without_statistics(args, kwargs)
         try:
             key = (func, self._key(args, graphs), tuple((name, self._key(one, graphs)) for name, one in kwargs.items()))
         except _UnknownError:
             return None
         number = self._number(key)
         recorded = torch.is_grad_enabled() and any(one is not None for one in graphs)
-        return Call(
-            number, self._number(("graph", number, *graphs)) if recorded else None, bool(graphs), self.met_parameter
-        )
+        graph = self._number(("graph", number, *graphs)) if recorded else None
+        return Call(number, graph, bool(graphs), self.met_parameter, keeps)
 
     def done(self, func, args, kwargs, result, call: "Call | None", is_batch: bool = False) -> None:
         """After it has run. Without a `call`, all that it wrote or made was never there before; what it made of nothing
@@ -135,8 +146,8 @@ class Values:
             written = args[at] if at < len(args) else kwargs.get(name)
             for which, tensor in enumerate(_tensors(written)):
                 self._becomes(tensor, call, ("writes", at, which), is_batch)
-        if facts.keeps and call is None:
-            for name in ("running_mean", "running_var"):
+        if facts.keeps and (call is None or call.keeps):
+            for name in _STATISTICS:
                 for tensor in _tensors(facts.of(name, args, kwargs)):
                     self._becomes(tensor, None, ())
         if not facts.is_torchs:
