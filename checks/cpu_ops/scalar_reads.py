@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfdoctor.api.findings import Confidence, Cost, Finding, Fix, Measurement, Part, location, milliseconds, present
 from perfdoctor.api.quantities import CallSite, Evidence, Line, Site, Step
@@ -74,7 +74,7 @@ class ScalarReads:
                 *about_reads(cost, *reads),
                 *((Measurement("lines", places(loop), "text", "its lines"),) if several else ()),
             ),
-            location=location(call.site),
+            location=location(_head(loop) or call.site),
             fix=Fix(
                 text="Read once instead of {reads:time}: work on all tensors together, read every 50 steps, or choose "
                 "with `torch.where` instead of an `if`.",
@@ -104,6 +104,14 @@ class ScalarReads:
             and function(one.site) == function(line.site)
             and abs(one.runs_per_step - line.runs_per_step) <= _SAME_RUNS * line.runs_per_step
         ]
+
+
+def _head(loop: list[Line]) -> Site | None:
+    """The head of a loop of reads, in the function that reads: that is what has to go."""
+    found = loop[0].loop if loop else None
+    if found is None or found.by_library or found.body is not None:
+        return None
+    return replace(loop[0].site, line=found.line, via="")
 
 
 def about_reads(cost: Cost, *reads: CallSite) -> tuple[Measurement, ...]:

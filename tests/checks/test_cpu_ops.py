@@ -297,6 +297,21 @@ def test_reads_take_no_more_than_the_part_of_the_step_that_they_are_in() -> None
     assert finding.savings.high_ms == pytest.approx(0.9 * 4.7)
 
 
+@pytest.mark.parametrize(
+    ("loop", "line"),
+    [
+        (Loop(57, "for value in values"), 57),
+        (Loop(57, "for value in values", by_library=True), READ_LINE.line),
+        (Loop(57, "for value in values", body=replace(READ_LINE, line=58)), READ_LINE.line),
+    ],
+)
+def test_a_loop_of_reads_is_told_at_its_head_where_its_function_has_it(loop: Loop, line: int) -> None:
+    evidence = scalar_reads()
+    lines = tuple(replace(one, loop=loop) if one.site == READ_LINE else one for one in evidence.hot_lines)  # type: ignore[union-attr]
+    finding = _found(with_(evidence, hot_lines=lines))
+    assert finding.location is not None and finding.location.line == line
+
+
 def test_reading_the_loss_once_a_step_is_fine() -> None:
     assert is_clear(examine(scalar_reads(reads=1.0, line_ms=4.0), CHECK.limits))
 
