@@ -267,7 +267,7 @@ def test_copies_from_a_device_are_told_inside_a_save_and_nowhere_else() -> None:
     calls = Calls(
         SimpleNamespace(record=lambda kind, /, **fields: None),
         loop,
-        SimpleNamespace(here=lambda depth: 7),
+        SimpleNamespace(here=lambda depth: 7, asked_in=lambda *_: None, number=lambda place: -1),
         lambda hook, function: function,
     )
     from perfdoctor.injected._perfdoctor_probe.timeline import CHECKPOINT
