@@ -28,4 +28,5 @@ def test_the_run_gets_the_report_and_the_job_prints_what_it_prints(
     report = (folder / "report.md").read_text()
     assert report.startswith("# perfdoctor: ")
     bare = perfdoctor.bare(job, tracker)
-    assert re.findall(r"loss .*", checked.stdout) == re.findall(r"loss .*", bare.stdout.decode())
+    losses = re.compile(r"^loss \d.*", re.MULTILINE)  # the report may show a line of code that begins so
+    assert losses.findall(checked.stdout) == losses.findall(bare.stdout.decode()) != []

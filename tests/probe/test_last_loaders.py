@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,24 +85,38 @@ def test_one_of_many_parts_is_not_looked_through(monkeypatch: pytest.MonkeyPatch
     assert not may_be_kept(Holding([[number] for number in range(10)]))
 
 
+def _made_with(loader: Any) -> Any:
+    return SimpleNamespace(dataset=loader.dataset)
+
+
 def _noted(*datasets: Any) -> LastLoaders:
-    last = LastLoaders()
+    last = LastLoaders(_made_with)
     for number, dataset in enumerate(datasets):
         last.note(number, DataLoader(dataset))
     gc.collect()
     return last
 
 
-def test_a_small_ones_loader_outlives_the_job_and_a_large_ones_does_not() -> None:
+def test_a_small_data_set_outlives_the_job_and_a_large_one_does_not() -> None:
     alive = _noted(TensorDataset(SMALL), Holding(Closing())).alive()
     assert list(alive) == [0]
     assert alive[0].dataset.tensors[0] is SMALL
 
 
 def test_a_large_ones_is_known_while_the_job_keeps_it() -> None:
-    last, loader = LastLoaders(), DataLoader(Holding(Closing()))
+    last, loader = LastLoaders(_made_with), DataLoader(Holding(Closing()))
     last.note(3, loader)
-    assert last.alive() == {3: loader}
+    assert last.alive() == {3: _made_with(loader)}
+
+
+def test_of_a_small_ones_loader_the_data_set_alone_is_held() -> None:
+    """With the loader its persistent workers would stay."""
+    last, loader = LastLoaders(_made_with), DataLoader(TensorDataset(SMALL))
+    last.note(3, loader)
+    gone = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert gone() is None and 3 in last.alive()
 
 
 def test_a_job_that_makes_loaders_all_the_time_has_its_first_data_sets_looked_through(

@@ -28,9 +28,12 @@ _CONTAINERS = (list, tuple, dict, set)
 class LastLoaders:
     """Of this process, by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, made_with) -> None:
+        """`made_with`: gives what a loader was made with. A loader itself is never held: with it workers that it keeps
+        would stay."""
+        self.made_with = made_with
         self.known: dict = {}
-        """What gives each loader, as long as there is one."""
+        """What each was made with, or what gives the loader as long as there is one."""
         self.walks = 0
 
     def note(self, identity: int, loader) -> None:
@@ -38,15 +41,21 @@ class LastLoaders:
         if identity in self.known:
             return
         self.walks += 1
-        is_held = self.walks <= _WALKS and may_be_kept(loader.dataset)
-        self.known[identity] = (lambda: loader) if is_held else weakref.ref(loader)
+        made_with = self.made_with(loader)
+        is_held = self.walks <= _WALKS and may_be_kept(made_with)
+        self.known[identity] = made_with if is_held else weakref.ref(loader)
         while len(self.known) > _MOST:
             del self.known[next(iter(self.known))]
 
     def alive(self) -> dict:
-        """Those that there are still."""
-        found = {identity: loader() for identity, loader in self.known.items()}
-        return {identity: loader for identity, loader in found.items() if loader is not None}
+        """What those were made with that there are still, and those whose data set is held."""
+        found = {}
+        for identity, known in self.known.items():
+            if not isinstance(known, weakref.ref):
+                found[identity] = known
+            elif (loader := known()) is not None:
+                found[identity] = self.made_with(loader)
+        return found
 
 
 def may_be_kept(one) -> bool:

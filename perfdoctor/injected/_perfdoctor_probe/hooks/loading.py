@@ -83,7 +83,7 @@ class Loading:
         """By id(): of what makes batches in this process the loader; empty in a worker, which has one loader."""
         self.running: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
         """Iterators: the number of the loader, and what it was made with. Nothing of it outlives the iterator."""
-        self.last = LastLoaders()
+        self.last = LastLoaders(_made_with)
         self.ours = False
         """Loaders and iterators made now are a remedy's, not the job's."""
         self.on_iterator = None
@@ -220,7 +220,7 @@ class Loading:
         """By number, what loaders that run were made with; of those whose iterators are gone, the last of each line."""
         alive = self.last.alive()
         latest = {self.loader_sites.get(identity): identity for identity in alive}
-        ended = {identity: _made_with(alive[identity]) for identity in latest.values()}
+        ended = {identity: alive[identity] for identity in latest.values()}
         return {**ended, **dict(self.running.values())}
 
     def origin(self, iterator) -> "tuple[int, types.SimpleNamespace]":
