@@ -1,7 +1,5 @@
 """A module's pass for the beginning of a sequence, and for all of it."""
 
-import torch
-
 from ..windows.equivalents import agree
 from .in_turn import with_others
 from .inputs import tensors_in
@@ -31,16 +29,12 @@ class Prefixes:
         }
 
     def _middle(self, call, module) -> Way:
-        module.eval()  # dropout would make other numbers each time
-        try:
-            with torch.no_grad(), torch.autocast("cpu", dtype=call.autocast, enabled=call.autocast is not None):
-                whole = _made(module, call.inputs)
-                for less in (self.calls - 1, self.calls // 2, 1):
-                    part = _made(module, self._shorter(call.inputs, less))
-                    if not whole or len(part) != len(whole) or not all(map(_begins_with, whole, part)):
-                        raise ValueError("what it makes of a position depends on those that follow")
-        finally:
-            call.in_its_mode(module)
+        with call.evaluating(module):
+            whole = _made(module, call.inputs)
+            for less in (self.calls - 1, self.calls // 2, 1):
+                part = _made(module, self._shorter(call.inputs, less))
+                if not whole or len(part) != len(whole) or not all(map(_begins_with, whole, part)):
+                    raise ValueError("what it makes of a position depends on those that follow")
         return on(self._shorter(call.inputs, self.calls // 2))
 
     def _shorter(self, inputs, less: int):

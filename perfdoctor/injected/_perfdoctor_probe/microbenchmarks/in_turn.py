@@ -32,12 +32,8 @@ class Turns:
         return {**timed, "calls": self.calls, "together": together}
 
     def _once(self, together: int, call, module) -> Way:
-        module.eval()  # dropout would make other numbers each time
-        try:
-            with torch.no_grad(), torch.autocast("cpu", dtype=call.autocast, enabled=call.autocast is not None):
-                joined = next(filter(None, (self._same(together, axis, call, module) for axis in (1, 0))), None)
-        finally:
-            call.in_its_mode(module)
+        with call.evaluating(module):
+            joined = next(filter(None, (self._same(together, axis, call, module) for axis in (1, 0))), None)
         if joined is None:
             raise ValueError("all positions at once make other numbers")
         return on(joined)

@@ -291,6 +291,16 @@ class _Call:
             one.training = mode
 
     @contextlib.contextmanager
+    def evaluating(self, module):
+        """Calls that are compared: without gradients, and without dropout, which makes other numbers each time."""
+        module.eval()
+        try:
+            with torch.no_grad(), torch.autocast("cpu", dtype=self.autocast, enabled=self.autocast is not None):
+                yield
+        finally:
+            self.in_its_mode(module)
+
+    @contextlib.contextmanager
     def _again(self):
         """The module, to be called again in the mode that it was in, and its state, which is put back."""
         module = self.module()
