@@ -7,7 +7,7 @@ import numpy as np
 from ..recording.model import ProcessRecording, RunFacts
 from .evaluation import by_row, held, starts_us
 from .model import OBSERVED_WHOLE, JobAnatomy, JobParts, Missing
-from .steady import Mask, Selection
+from .steady import Mask, Selection, in_judged_phase
 from .whole_job import RECURRING, Recurring, extrapolated
 
 
@@ -37,6 +37,7 @@ def build(process: ProcessRecording, selection: Selection | Missing, job: RunFac
         set_up=before_ms - imports_ms,
         first_step=loop.first_step,
         warm_up=loop.warm_up,
+        other_phases=loop.other_phases,
         steady=loop.steady,
         epoch_starts=loop.epoch_starts,
         evaluation=loop.evaluation + after.evaluation,
@@ -92,17 +93,20 @@ def _loop(process: ProcessRecording, selection: Selection | Missing) -> tuple[Jo
     rest = rest - told["epoch_starts"]
     first = np.arange(len(rows)) == 0
     if isinstance(selection, Missing):
-        warm, steady = np.zeros(len(rows), dtype=bool), ~first
+        warm = other = np.zeros(len(rows), dtype=bool)
+        steady = ~first
     else:
-        warm = (rows["step"] < selection.first) & ~first
+        other = ~in_judged_phase(process) & ~first
+        warm = (rows["step"] < selection.first) & ~first & ~other
         steady = np.isin(rows["step"], selection.column("step"))
     plain = steady & ~starts & ~evaluates & ~infers & ~first
     usual = float(rest[plain if plain.any() else ~first].mean()) if len(rows) > 1 else 0.0
     parts = {name: float(ms.sum()) for name, ms in told.items()}
     parts["first_step"] = float(rest[first].sum())
     parts["warm_up"] = float(rest[warm].sum())
+    parts["other_phases"] = float(rest[other].sum())
     parts["steady"] = 0.0
-    taken = first | warm
+    taken = first | warm | other
     seen = {name: (float(ms[~taken].sum()), (ms > 0) & ~taken) for name, ms in told.items()}
     for name, mask in (
         ("evaluation", evaluates),

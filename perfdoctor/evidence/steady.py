@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..recording.model import Columns, Ints, ProcessRecording
+from ..recording.phases import judged_steps
 from ..recording.process import BOUNDARIES, Compiled, Cycle, Sample
 from .model import Missing, Parts, Step
 from .stats import block_interval, mad, trimmed_mean
@@ -148,7 +149,10 @@ def select(process: ProcessRecording) -> Selection | Missing:
     if len(process.steps) == 0:
         return Missing("no step was seen")
     kind = _main_kind(process.steps)
-    rows = process.steps.where(process.steps["boundary"] == kind)
+    judged = in_judged_phase(process)
+    rows = process.steps.where((process.steps["boundary"] == kind) & judged)
+    if len(rows) == 0:
+        return Missing("no step of the phase that is judged was seen")
     numbers, clean = rows["step"], rows["marked"] == 0
     warm = warmup_length(rows["wall_us"][clean])
     kept = numbers[clean]
@@ -167,7 +171,7 @@ def select(process: ProcessRecording) -> Selection | Missing:
             f"too few steady steps: {count} of the {len(rows)} seen, and at least {MIN_STEADY} are needed",
             "let the job run longer",
         )
-    begin = int(np.flatnonzero(after)[0])
+    start = int(np.flatnonzero(after)[0])
     inside = _samples_inside(_at_boundaries(process), first, numbers[~clean])
     widest = (inside[0], inside[-1]) if len(inside) > 1 and inside[-1].step > inside[0].step else None
     return Selection(
@@ -180,10 +184,11 @@ def select(process: ProcessRecording) -> Selection | Missing:
         in_windows=odd & ~clean,
         first=first,
         last=int(numbers[-1]) + 1,
-        start_ns=int(rows["end_ns"][begin] - 1000 * rows["wall_us"][begin]),
+        start_ns=int(rows["end_ns"][start] - 1000 * rows["wall_us"][start]),
         end_ns=int(rows["end_ns"][-1]),
         samples=widest,
-        stretches=_stretches(inside, numbers[odd]) or (() if widest is None else (widest,)),
+        stretches=_stretches(inside, np.append(numbers[odd], process.steps["step"][~judged]))
+        or (() if widest is None else (widest,)),
         cycle=cycle,
     )
 
@@ -246,6 +251,15 @@ def _seldom_ms(selection: Selection, parts: Parts) -> float:
 def _mean(values: npt.NDArray[np.float64]) -> float:
     """With every hiccup."""
     return float(values.mean())
+
+
+def in_judged_phase(process: ProcessRecording) -> Mask:
+    """Which of all steps are of the phase of the job that is judged."""
+    numbers = process.steps["step"]
+    found = np.zeros(len(numbers), dtype=bool)
+    for first, end in judged_steps(process.phases):
+        found |= (numbers >= first) & (numbers < end)
+    return found
 
 
 def _main_kind(steps: Columns) -> int:

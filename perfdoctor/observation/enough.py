@@ -51,6 +51,11 @@ _STARTS, _EPOCH_S = 2, 10.0
 one to the next."""
 
 
+_AHEAD_S, _BETWEEN_S = 30.0, 15.0
+"""What is left of a phase at most, and no more than was seen of it, that is waited for where the job trains on after
+it: what comes next may take longer. Then so long for the next one to begin, and to be known as one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """How much to observe."""
@@ -84,9 +89,14 @@ class Enough:
         self._samples = 0 if asked else goal.samples
         self._sampled = 0
         self._settled_at: float | None = None
+        self._awaited: tuple[int, float] | None = None
+        """The phase that another one is awaited after, by its first step, and until when."""
 
     def look(self, process: ProcessRecording) -> bool:
         """Whether what was recorded so far is enough."""
+        return self._is_enough(process) and not self._awaits_phase(process)
+
+    def _is_enough(self, process: ProcessRecording) -> bool:
         selection = steady.select(process)
         if isinstance(selection, Missing):
             return False
@@ -159,6 +169,19 @@ class Enough:
         asked = process.repeats.asks if isinstance(process.repeats, RepeatsWindow) else ()
         wanted = (*self.goal.windows, *asked)
         return [name for name in wanted if seen.get(name) is None and f"window {name}" not in faults]
+
+    def _awaits_phase(self, process: ProcessRecording) -> bool:
+        """Whether the job trains on after the phase under way, and that is over soon."""
+        phase = process.phases[-1] if process.phases else None
+        if phase is None or phase.later is None or not phase.steps or not self._may_settle:
+            return False
+        now = time.monotonic()
+        if self._awaited is None or self._awaited[0] != phase.step:
+            left = phase.step + phase.steps - int(process.steps["step"].max())
+            left_s = max(0, left) * self.seconds / max(1, self.steps)
+            soon = left_s <= min(_AHEAD_S, self.seconds)
+            self._awaited = phase.step, now + left_s + _BETWEEN_S if soon else now
+        return now < self._awaited[1]
 
     def _awaits_start(self, process: ProcessRecording) -> bool:
         """Whether another epoch is about to start that is to be looked at."""

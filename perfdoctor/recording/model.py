@@ -33,6 +33,7 @@ from .memory import MemoryWindow, ObjectsWindow
 from .modes import ModesSeen, ModesWindow
 from .operators import Counters, OpsWindow
 from .parallel import Division
+from .phases import Phase
 from .process import (
     BOUNDARIES,
     Call,
@@ -203,6 +204,8 @@ class ProcessRecording:
     growth: Growth | None
     """None where nothing grew."""
     planned: Planned | None
+    phases: tuple[Phase, ...]
+    """Empty where the job was over before a first one was known."""
     afterwards: Afterwards | None
     """None where nothing was seen to train after the loop, and of a job that was not ended."""
     counters: Counters | Missing | None
@@ -330,6 +333,7 @@ KINDS: Mapping[str, str] = {
     "cycle": "cycle",
     "growth": "growth",
     "planned": "planned",
+    "phase": "phases",
     "afterwards": "afterwards",
     "window counters": "counters",
     "window memory": "memory",

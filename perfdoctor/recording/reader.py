@@ -25,6 +25,7 @@ from .decoding import Decoder, Record, Undecodable, parsed
 from .digest import Digest, Entry
 from .directory import RunDirectory
 from .model import ABSENT, COLUMNS, KINDS, MANY, Columns, Ints, ProcessRecording, Recording, RunFacts
+from .phases import is_judged
 from .process import BOUNDARIES, Boundary, ProcessHeader
 from .settings import PLAIN_ALLOCATOR, AllocatorTiming
 from .timings import VectorExtensionTimings
@@ -204,12 +205,16 @@ class ProcessFile:
         )
 
     def _last(self, kind: str) -> Any:
-        """Of a window, the last that saw the kind of step that the job has taken since."""
+        """Of a window, the last that saw the kind of step that the job has taken since, in the phase that is judged."""
         found = self._decoded.get(kind, [])
         if kind.startswith("window"):
             boundaries = self._all("boundary")
-            since = boundaries[-1].step if boundaries else 0
-            found = [pair for pair in found if not isinstance(pair[1], int) or pair[1] >= since]
+            since, phases = boundaries[-1].step if boundaries else 0, self._all("phase")
+            found = [
+                (value, first)
+                for value, first in found
+                if not isinstance(first, int) or (first >= since and is_judged(phases, first))
+            ]
         return found[-1][0] if found else None
 
     def _columns(self, kind: str) -> Columns:

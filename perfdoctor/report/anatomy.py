@@ -49,6 +49,7 @@ JOB_LOOKS = {
     "set_up": Look("set-up of data and model", "┊", "magenta"),
     "first_step": Look("first step", "▞", "cyan"),
     "warm_up": Look("warm-up", "▒", "cyan"),
+    "other_phases": Look("other phases of training", "╱", "cyan"),
     "steady": Look("steady steps", "█", "green"),
     "epoch_starts": Look("epoch starts", "┃", "red"),
     "evaluation": Look("evaluation", "▓", "blue"),

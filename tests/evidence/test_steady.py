@@ -18,6 +18,7 @@ from recordings import (
     sample,
     selected,
     settings,
+    sites_window,
     steps,
 )
 
@@ -371,3 +372,41 @@ def test_samples_are_those_of_the_batches_in_the_steady_steps(tmp_path: Path) ->
 
 def test_without_a_loader_the_samples_are_unknown(tmp_path: Path) -> None:
     assert isinstance(_measured(tmp_path, process(), steps(WALL_US, 20)).samples, Missing)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Phases of the job
+
+
+def phase(step: int, number: int, judged: bool) -> dict[str, Any]:
+    return {"k": "phase", "step": step, "number": number, "judged": judged}
+
+
+def test_steps_of_other_phases_are_neither_steady_nor_warm_up(tmp_path: Path) -> None:
+    walls = [*[40_000] * 30, *[10_000] * 50, *[20_000] * 20]
+    told = [phase(0, 0, True), phase(30, 1, False), phase(30, 1, True), phase(80, 2, False)]
+    recording = recorded(tmp_path, boundary("optimizer"), steps(walls), *told)
+    selection = selected(recording)
+    assert selection.column("step").tolist() == list(range(31, 80))
+    assert steady.measure(recording, selection).step_ms == pytest.approx(10.0)
+
+
+def test_of_phases_by_turns_all_stretches_of_the_judged_one_count(tmp_path: Path) -> None:
+    walls = [*[10_000] * 20, *[30_000] * 20] * 2
+    told = [phase(0, 0, True), phase(20, 1, False), phase(20, 1, True), phase(40, 0, False), phase(60, 1, True)]
+    selection = selected(recorded(tmp_path, boundary("optimizer"), steps(walls), *told))
+    assert selection.column("step").tolist() == [*range(21, 40), *range(60, 80)]
+
+
+def test_lines_that_turned_out_to_be_branches_are_no_phases(tmp_path: Path) -> None:
+    told = [phase(0, 0, True), phase(20, 1, True), phase(0, 0, True)]
+    selection = selected(recorded(tmp_path, boundary("optimizer"), steps([10_000] * 60), *told))
+    assert selection.column("step").tolist() == list(range(1, 60))
+
+
+def test_a_window_of_another_phase_is_not_the_steps_own(tmp_path: Path) -> None:
+    told = [phase(0, 0, True), sites_window(), phase(30, 1, False)]
+    seen = recorded(tmp_path, boundary("optimizer"), steps([10_000] * 80), *told)
+    assert seen.call_sites is not None
+    longer = [*told, phase(30, 1, True)]
+    assert recorded(tmp_path, boundary("optimizer"), steps([10_000] * 80), *longer).call_sites is None

@@ -72,6 +72,43 @@ def test_without_a_known_end_such_a_job_ends_by_itself(job: Job, now: list[float
     assert count == 130
 
 
+def phase(step: int, number: int = 0, steps: int = 0, later: int = -1, judged: bool = True) -> dict[str, Any]:
+    return {"k": "phase", "step": step, "number": number, "judged": judged, "steps": steps, "later": later}
+
+
+SITE = {"k": "site", "id": 3, "file": "train.py", "line": 40, "function": "main"}
+
+
+@pytest.mark.parametrize(
+    ("phases", "ended"),
+    [
+        ([], (30, 100)),
+        ([phase(0, steps=120)], (30, 100)),
+        ([phase(0, steps=120, later=3)], (300, 300)),
+        ([phase(0, steps=5000, later=3)], (30, 100)),
+    ],
+    ids=["unknown", "the only one", "trains on soon", "trains on much later"],
+)
+def test_a_phase_that_is_over_soon_is_waited_for_where_the_job_trains_on(
+    job: Job, now: list[float], phases: list[dict[str, Any]], ended: tuple[int, int]
+) -> None:
+    """Quiet steps of 50 ms: 12 s of them are done before 15 s have gone by after the end of the first loop."""
+    count, _ = observed(NOTHING_ASKED, job(quiet(300, 50.0), SITE, *phases), now)
+    assert ended[0] <= count <= ended[1]
+
+
+def test_no_other_phase_is_waited_for_without_an_end(job: Job, now: list[float]) -> None:
+    count, _ = observed(NOTHING_ASKED, job(quiet(1500, 50.0), SITE, phase(0, steps=120, later=3)), now)
+    assert count < 600 and 20.0 <= now[0] <= 30.0
+
+
+def test_what_is_judged_then_is_observed_until_it_is_settled(job: Job, now: list[float]) -> None:
+    told = [SITE, phase(0, steps=120, later=3), phase(120, 1, steps=900)]
+    count, seen = observed(NOTHING_ASKED, job(quiet(1020, 50.0), *told), now)
+    assert 150 <= count <= 250
+    assert seen.steps <= count - 120
+
+
 def test_a_job_that_was_asked_about_for_so_many_steps_is_not_ended_before(job: Job, now: list[float]) -> None:
     plan = {"k": "planned", "step": 24, "steps": 130, "epoch": 0, "by": "loops"}
     asked = replace(NOTHING_ASKED, steps=500)

@@ -24,6 +24,8 @@ class JobParts(Divided):
     """With what is done once: compilation, choosing kernels, starting workers."""
     warm_up: float = 0.0
     """The steps after it that were slower still."""
+    other_phases: float = 0.0
+    """Steps of phases that are not judged: a pretraining that is shorter than what follows it."""
     steady: float = 0.0
     """Steps after the warm-up, each as long as the steady step at most."""
     epoch_starts: float = 0.0

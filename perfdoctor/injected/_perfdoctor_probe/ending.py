@@ -110,7 +110,7 @@ class Ending:
 
         probe = self.probe
         step = probe.loop.timeline.step
-        plan = planned(probe.sites, step, probe.loading)
+        plan = planned(probe.sites, step, probe.loading, probe.phases.first)
         if plan is not None:
             probe.recorder.record("planned", step=step, **plan)
         later = trains_afterwards(probe.sites)

@@ -32,6 +32,7 @@ from .hooks.processes import Processes
 from .imports import IMPORTS
 from .launcher import Launcher
 from .loop import Loop
+from .phases import Phases
 from .recorder import columns
 from .stop import StopJob, engine
 from .timeline import GC, INPUT, Timeline
@@ -95,6 +96,8 @@ class Probe:
         self.write_rows = guarded("flush", self.flush)
         self.recurring = Recurring(recorder, self.loop, self.loading, self.windows)
         self.look_for_cycle = guarded("cycles", self.recurring.look)
+        self.phases = Phases(recorder, self.loop, self.sites, self.loading, self._phase_began)
+        self.look_for_phases = guarded("phases", self.phases.look)
         self.take_turn = guarded("turns", self._take_turn)
         self.concurrency.is_watched = lambda: self.windows.watches
         self.concurrency.on_other_thread = guarded("windows", self.windows.leave_behind)
@@ -148,6 +151,7 @@ class Probe:
             self.fetches,
             self.windows,
             self.recurring,
+            self.phases,
             self.modes,
             self,
             self.facts,
@@ -185,8 +189,10 @@ class Probe:
         if self.turns is not None and line.rows:
             wall, spent, _ = line.rows[-1]
             self.turns.count(wall, spent[INPUT], spent[GC])
-        if self.windows.busy:
+        if self.windows.busy and (self.phases.is_judged or self.windows.open is not None):
             self.look_closer(line)
+        if self.phases.attentive:
+            self.look_for_phases(line.step, line.boundary_ns)
         trials = self.trials
         if trials is not None and trials.busy:
             self.try_remedies(line)
@@ -206,12 +212,20 @@ class Probe:
             # Threading prints what ends another thread than the main one, unless it is a plain `SystemExit`.
             raise StopJob(0) if get_ident() == self.profilers.home else SystemExit(0)
         asked = self.turns is not None or (trials is not None and trials.busy)
-        attentive = stopping or asked or self.windows.busy or line.step < _EARLY_STEPS
+        attentive = stopping or asked or self.windows.busy or self.phases.attentive or line.step < _EARLY_STEPS
         self.loop.due_ns = 0 if attentive else self.next_tick_ns
 
     def _kind_changed(self) -> None:
         self.windows.replan(self.loop.timeline.step)
         self.loop.due_ns = 0
+
+    def _phase_began(self, step: int) -> None:
+        """Another one is judged from here on: its windows, its model and its optimizer are looked at as the first's."""
+        loop = self.loop
+        self.windows.replan(step)
+        loop.due_ns = loop.quick = loop.optimizer_steps = 0
+        self.optimizer = None
+        self.facts.without_optimizer = True
 
     def early_step(self, optimizer, number: int) -> None:
         """The first few optimizer steps, `number` counting from 1."""
@@ -253,6 +267,7 @@ class Probe:
         line.skip_own_time()
         self.own_ns += line.boundary_ns - now
         if self.trials is None:
+            self.look_for_phases(step, now)
             self.look_for_modes(step, self.discovery.compiled)
         if due and self.trials is None:
             self.time_threads(step)
@@ -272,7 +287,7 @@ class Probe:
         if step < self.growth.due:
             return
         began = self.windows.own.begin()
-        grows = self.growth.take(step)
+        grows = self.growth.take(step, self.phases.first)
         if grows and "later" not in self.windows.plan:
             self.windows.ask("later")
         if (grows or self.growth.is_late) and "subnormals" not in self.windows.plan:

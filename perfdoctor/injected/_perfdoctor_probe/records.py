@@ -43,6 +43,7 @@ nanoseconds of CLOCK_MONOTONIC (one clock for all processes of a machine), durat
     window    a window closed: what it saw
     cycle     the loop does the same again every so many steps
     growth    containers and graphs that have grown from census to census, by name
+    phase     the job trains by other lines than before, and whether for longer: what is judged then; or the first
     planned   how many steps the loop is going to take, of one whose steps get longer, or that perfdoctor ends
     timings   the largest operators timed otherwise after the last step: completes the operator window
     threads   a round of the largest operators, timed with several numbers of intra-op threads

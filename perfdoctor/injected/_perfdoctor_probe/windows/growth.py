@@ -110,15 +110,15 @@ class Growth:
         """Whether values have had time to fade since the first windows; from here on a look costs little."""
         return self.step >= _LATE_STEP
 
-    def take(self, step: int) -> bool:
-        """A census. True where something grows, and where steps get longer."""
+    def take(self, step: int, first: int = 0) -> bool:
+        """A census. True where something grows, and where steps get longer. `first`: as in `planned`."""
         self.due = max(step + _LEAST_STEPS, 2 * step - FIRST_STEP // 2)
         longer = self._pace(step)
         # What is made here is freed here: it may not set off a collection of the job's garbage.
         collects = gc.isenabled()
         gc.disable()
         try:
-            plan = planned(self.sites, step, self.loading) if longer or self.loading is not None else None
+            plan = planned(self.sites, step, self.loading, first) if longer or self.loading is not None else None
             if plan is not None:
                 self.recorder.record("planned", step=step, **plan)
             # What is asked of tensors here is no call of the job's: a function mode of its own does not see it.

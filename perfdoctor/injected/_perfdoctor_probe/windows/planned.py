@@ -40,28 +40,49 @@ _SURELY = 40
 took before make a multiple by chance. 46 of a replay's warm-up and 12 made five in each."""
 
 
-def planned(sites, step: int, loading=None) -> "dict | None":
+def planned(sites, step: int, loading=None, first: int = 0) -> "dict | None":
     """The steps that the process will have taken in all, of which `step` are done, those of an epoch (0 where that is
-    not known), and who says so; None where a loop around the line under way has no sure length.
+    not known), and who says so; None where a loop around the line under way has no sure length. `first`: the step from
+    which on the loops that are under way take them.
 
     `loading` knows the loaders; one is asked for its length, and with it the data set, as by a progress bar. None of
     the job's code runs otherwise.
     """
+    try:
+        plan, loops = _plan(sites, step - first)
+        plan = plan or _by_loops(loops, step - first, loading)
+    except UNREADABLE:
+        return None
+    return plan and {**plan, "steps": plan["steps"] + first}
+
+
+def gone_round(sites, step: int, loading=None) -> "tuple[float, float] | None":
+    """How often the loops under way have gone round, or their trainer has taken a step of `step`, and how often they
+    will have; None as above."""
+    try:
+        plan, loops = _plan(sites, step)
+        if plan is not None:
+            return step, plan["steps"]
+        rounds, done, _, unplaced = _rounds_of(loops, loading) or (0, 0, 0, 0)
+    except UNREADABLE:
+        return None
+    return (done + 1, rounds) if rounds > 1 and not unplaced else None
+
+
+def _plan(sites, step: int) -> "tuple[dict | None, list[tuple]]":
+    """A trainer's plan, where one is at work and its fit is not one of several; else the loops under way."""
     frames = []
     frame = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith((_OWN, "<")):
             frames.append(frame)
         frame = frame.f_back
-    try:
-        for index, frame in enumerate(frames):
-            plan = trainer_plans.of(frame, step)
-            if plan is not None:
-                # Folds, or a search for parameters: how often the trainer will train is not known.
-                return None if _loops(sites, _outside(frames[index:])) else plan
-        return _by_loops(_loops(sites, frames), step, loading)
-    except UNREADABLE:
-        return None
+    for index, frame in enumerate(frames):
+        plan = trainer_plans.of(frame, step)
+        if plan is not None:
+            # Folds, or a search for parameters: how often the trainer will train is not known.
+            return (None if _loops(sites, _outside(frames[index:])) else plan), []
+    return None, _loops(sites, frames)
 
 
 def _outside(frames: list) -> list:
@@ -85,6 +106,24 @@ def _loops(sites, frames: list) -> "list[tuple]":
 
 
 def _by_loops(loops: list, step: int, loading) -> "dict | None":
+    rounds, done, epoch, unplaced = _rounds_of(loops, loading) or (0, 0, 0, 0)
+    if unplaced:  # parts of a tensor, of which no name says how many there were: one for each step, in the second epoch
+        if not 0 <= step - 1 - done < unplaced or not done:
+            return None
+        done = step - 1
+    done += 1
+    if rounds < 2 or not step:
+        return None
+    each = round(step / done) if step >= done else 1 / round(done / step)
+    if abs(step - each * done) > max(_SLACK[0], _SLACK[1] * step) or (each > 1 and done < _SURELY):
+        return None
+    in_epoch = round(epoch * each) if epoch < rounds else 0
+    return {"steps": step + round((rounds - done) * each), "epoch": in_epoch, "by": "loops"}
+
+
+def _rounds_of(loops: list, loading) -> "tuple[int, int, int, int] | None":
+    """How often the innermost loop goes round in all, how often it has, how often in an epoch, and in how many rounds
+    that are not counted the present one is; None where one of them has no sure length."""
     rounds, done, epoch, unplaced = 1, 0, 0, 0
     for number, (loop, frame) in enumerate(loops):
         numbers = None if frame is None or _may_leave(loop) else _numbers(loop, frame, loading)
@@ -99,18 +138,7 @@ def _by_loops(loops: list, step: int, loading) -> "dict | None":
         rounds *= length
         if is_loader or (len(loops) == 2 and not number):
             epoch = rounds
-    if unplaced:  # parts of a tensor, of which no name says how many there were: one for each step, in the second epoch
-        if not 0 <= step - 1 - done < unplaced or not done:
-            return None
-        done = step - 1
-    done += 1
-    if rounds < 2 or not step:
-        return None
-    each = round(step / done) if step >= done else 1 / round(done / step)
-    if abs(step - each * done) > max(_SLACK[0], _SLACK[1] * step) or (each > 1 and done < _SURELY):
-        return None
-    in_epoch = round(epoch * each) if epoch < rounds else 0
-    return {"steps": step + round((rounds - done) * each), "epoch": in_epoch, "by": "loops"}
+    return rounds, done, epoch, unplaced
 
 
 def _may_leave(loop) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....evidence.model import Missing
-from ....evidence.steady import Mask, Selection
+from ....evidence.steady import Mask, Selection, in_judged_phase
 from ....recording.model import Ints, ProcessRecording
 from ... import wording
 from ...anatomy import LOOKS
@@ -132,8 +132,10 @@ def _marks(process: ProcessRecording, selection: Selection | Missing) -> Iterabl
     """Kind, what a reader calls it, and the steps from and to which it was, in order."""
     rows = process.steps
     numbers = rows["step"]
-    if not isinstance(selection, Missing) and selection.first > int(numbers[0]):
-        yield "warm_up", "warm-up", [(int(numbers[0]), selection.first - 1)]
+    judged = in_judged_phase(process)
+    if not isinstance(selection, Missing):
+        yield "warm_up", "warm-up", _runs(numbers, judged & (numbers < selection.first))
+    yield "phase", "another phase of training: not judged", _runs(numbers, ~judged)
     yield "window", "perfdoctor measures: such steps are left out", _runs(numbers, rows["marked"] == 1)
     yield "profiler", "the job's own profiler", _profiled(process)
     yield "trial", "trials of remedies", _trials(process)

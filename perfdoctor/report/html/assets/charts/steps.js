@@ -1,9 +1,9 @@
 // Steps over time: lines of uPlot, and below them a strip for each kind of thing that happened.
 
 const STRIP = 26;
-const SHADED = ["warm_up", "window", "profiler", "trial"];
+const SHADED = ["warm_up", "phase", "window", "profiler", "trial"];
 const STRIP_HUES = {
-  warm_up: "dim", window: "dim", profiler: "yellow", trial: "green", epoch: "blue", evaluation: "cyan", gc: "yellow",
+  warm_up: "dim", phase: "cyan", window: "dim", profiler: "yellow", trial: "green", epoch: "blue", evaluation: "cyan", gc: "yellow",
   checkpoint: "magenta", compile: "red",
 };
 
