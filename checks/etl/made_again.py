@@ -70,9 +70,13 @@ def _lost_by_workers(case: Case, fetch: Fetch, beside: float) -> Finding | None:
 
 def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
     loader, asked, line = case.loader, case.loader.again, hottest(fetch)
-    size = _kept_bytes(case, asked.bytes) if isinstance(asked, SamplesAsked) and asked.same is True else None
+    if isinstance(asked, Missing) or asked.same is not True:
+        return None
+    size = _kept_bytes(case, asked.bytes)
     if size is None:
         return None
+    # Whoever keeps samples does it where they are asked for, however deep below that line most of the time is spent.
+    place = (loader.site if line is None else line.site) if isinstance(asked.at, Missing) else asked.at
     return _finding(
         case,
         fetch,
@@ -82,7 +86,7 @@ def _made_again(case: Case, fetch: Fetch, beside: float) -> Finding | None:
         message="each epoch makes the same samples again: {getitem_ms} per batch in the data set",
         reasoning="two samples were each asked for twice after the last step: they were the same both times, and no "
         "generator of random numbers was used; all {samples:sample} would take {all_bytes}, of {free_bytes} free",
-        place=loader.site if line is None else line.site,
+        place=place,
         fix=Fix(
             text="Make the samples once and keep them: in a list, or in an array that is saved before training.",
             code=CHEAPER[Cause.TRANSFORM][1],

@@ -123,6 +123,8 @@ class SamplesAsked:
     data set keeps what it has made."""
     fixed: FixedPart | None = None
     """Of samples that differ."""
+    at: Site | Missing = NO_LINE
+    """Of samples that are the same each time: the line of the data set itself that takes most."""
 
 
 @dataclass(frozen=True, slots=True)

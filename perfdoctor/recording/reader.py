@@ -45,6 +45,8 @@ def _type(kind: str) -> Any:
     return alternatives[0] if _is_all(kind) else reduce(or_, (one for one in alternatives if one is not type(None)))
 
 
+_OF_STEPS = ("cycle", "long_steps")
+"""What is said of how steps come again, of one phase of the job."""
 _NUMBERED = ("first", "t")
 """What a block of steps has besides: the number of the first, and when the last ended."""
 _MOST_ROWS = 1_000_000
@@ -215,6 +217,9 @@ class ProcessFile:
                 for value, first in found
                 if not isinstance(first, int) or (first >= since and is_judged(phases, first))
             ]
+        if kind in _OF_STEPS:
+            phases = self._all("phase")
+            found = [pair for pair in found if is_judged(phases, pair[0].step)]
         return found[-1][0] if found else None
 
     def _columns(self, kind: str) -> Columns:

@@ -255,6 +255,19 @@ def test_a_function_inside_is_told_first_and_the_samples_for_what_it_leaves() ->
     assert same.savings.low_ms + again.savings.high_ms <= 20.7
 
 
+def test_samples_are_told_where_the_data_set_makes_them_and_not_in_a_helper() -> None:
+    own, helper = Site("data.py", 31, "__getitem__"), Site("features.py", 8, "mel")
+    made = fetch((25.0, 25.0), (0.7, 0.7), lines=(CodeLine(helper, "input_wait", True, 20.0, 0.8),))
+    (deep,) = examined(made_again(made)).findings
+    asked = SamplesAsked(0, True, 40_000, at=own)
+    (finding,) = examined(waiting(20.7, made, num_workers=0, again=asked, length=5_000)).findings
+    assert finding.id == deep.id == "PD03.samples-made-again"
+    assert (deep.location, finding.location) == (
+        Location("features.py", 8, "mel"),
+        Location("data.py", 31, own.function),
+    )
+
+
 def test_samples_that_came_twice_are_no_function_of_their_own() -> None:
     made = fetch((25.0, 25.0), (0.7, 0.7), same=(with_(BANK, function="Clips.__getitem__"),))
     assert ids(examined(made_again(made))) == ["PD03.samples-made-again"]

@@ -61,6 +61,22 @@ def test_rows_may_come_a_few_at_a_time_and_are_told_once() -> None:
     assert [one for one in told if one is not None] == [{"at": 20, "length": 5}]
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_long_steps_of_which_some_are_not_long_enough_are_the_same_cycle(times: int) -> None:
+    """Windows would be opened anew each time that a collection took a little less than three usual steps."""
+    cycles = Cycles()
+    assert cycles.look(0, _cycles((9000, 1, False), 4)) == {"at": 20, "length": 4}
+    longer = _cycles((9000, 1, False), 4 * times)
+    assert cycles.look(24, longer) is None
+    assert cycles.look(24 + len(longer), _cycles((9000, 1, False), 4)) is None
+
+
+def test_another_cycle_is_told_where_no_multiple_of_it_is_known() -> None:
+    cycles = Cycles()
+    assert cycles.look(0, _cycles((9000, 1, False), 4)) == {"at": 20, "length": 4}
+    assert cycles.look(24, _cycles((9000, 1, False), 5)) == {"at": 49, "length": 5}
+
+
 @pytest.fixture
 def seen(observe):
     return observe("cycles.py")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch.utils.data import Dataset, Subset
 from users_file import UsersFile
 
 from perfdoctor.injected._perfdoctor_probe.microbenchmarks import fixed_part as module
-from perfdoctor.injected._perfdoctor_probe.microbenchmarks.fixed_part import fixed_part
+from perfdoctor.injected._perfdoctor_probe.microbenchmarks.fixed_part import fixed_part, made_at
 from perfdoctor.injected._perfdoctor_probe.windows import draws
 
 WAVES = np.random.default_rng(0).normal(size=(4, 256))
@@ -168,3 +170,61 @@ def test_what_raises_leaves_nothing_tracing(monkeypatch: pytest.MonkeyPatch) -> 
     import sys
 
     assert sys.gettrace() is None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Samples that are the same each time
+
+
+class Prepared(Waves):
+    def __getitem__(self, index: int) -> np.ndarray:
+        wave = WAVES[index] - WAVES[index].mean()
+        return prepared(wave)
+
+
+class Around(Waves):
+    def __init__(self, inner: Dataset[Any]) -> None:
+        self.inner = inner
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        wave = self.inner[index]
+        return wave[:8]
+
+
+class Costly(Around):
+    def __getitem__(self, index: int) -> np.ndarray:
+        wave = self.inner[index]
+        spends(60)
+        return wave
+
+
+class InClasses(UsersFile):
+    def at(self, code: CodeType, line: int) -> tuple[str, int]:
+        """The method with its class, and the line within it."""
+        return code.co_qualname, line - code.co_firstlineno
+
+
+@pytest.mark.parametrize(
+    ("dataset", "at"),
+    [
+        (Prepared(), ("Prepared.__getitem__", 2)),
+        (Subset(Prepared(), [2, 1]), ("Prepared.__getitem__", 2)),
+        (Around(Prepared()), ("Prepared.__getitem__", 2)),
+        (Costly(Prepared()), ("Costly.__getitem__", 2)),
+    ],
+    ids=["a helper", "a subset", "one around another", "a costly one around another"],
+)
+def test_where_a_data_set_makes_the_same_again_is_its_own_line(dataset: Dataset[Any], at: tuple[str, int]) -> None:
+    assert made_at(dataset, 1, InClasses(__file__)) == at
+
+
+def test_a_librarys_data_set_has_no_line() -> None:
+    assert made_at(torch.utils.data.TensorDataset(torch.ones(4)), 1, UsersFile(__file__)) == -1
+
+
+def test_nobody_is_traced_who_is_traced_already() -> None:
+    sys.settrace(lambda *_: None)
+    try:
+        assert made_at(Prepared(), 1, UsersFile(__file__)) == -1
+    finally:
+        sys.settrace(None)

@@ -56,8 +56,8 @@ def test_two_samples_are_asked_for_twice_and_told_with_their_bytes() -> None:
     (found,) = asked(dataset)
     assert found.pop("held")
     found.pop("kept")
-    assert found == {"loader": 3, "same": True, "bytes": 8 * 4 + 8, "scattered": False}
-    assert dataset.asked == [10, 30, 10, 30]
+    assert found == {"loader": 3, "same": True, "at": ("__getitem__", 2), "bytes": 8 * 4 + 8, "scattered": False}
+    assert dataset.asked == [10, 30, 10, 30, 10], "and once more, line by line"
 
 
 @pytest.mark.parametrize(("order", "scattered"), [((0, 1), True), ((1, 0), False)])

@@ -222,6 +222,8 @@ class Probe:
     def _phase_began(self, step: int) -> None:
         """Another one is judged from here on: its windows, its model and its optimizer are looked at as the first's."""
         loop = self.loop
+        self.recurring.reset()
+        self.windows.cycle = 1
         self.windows.replan(step)
         loop.due_ns = loop.quick = loop.optimizer_steps = 0
         self.optimizer = None

@@ -13,7 +13,7 @@ from ..hooks.held_out import tensors
 from ..rows import rounded
 from ..windows import draws
 from ..windows.content import Content, NotComparableError
-from .fixed_part import fixed_part
+from .fixed_part import fixed_part, made_at
 
 _LONG_NS = 300_000_000
 """Of one sample: with a longer one the first is the last."""
@@ -73,8 +73,10 @@ def _asked(made_with, sites, until_ns: int) -> dict:
     took_ns = sum(sample[2] for sample in again)
     has_time = time.perf_counter_ns() + _TRACED * took_ns < until_ns
     fixed = None if same or not has_time else _fixed(dataset, indices, sites, generators)
+    at = made_at(dataset, indices[0], sites) if same and has_time else -1
     return {
         "same": same,
+        "at": at,
         **({"fixed": fixed} if fixed else {}),
         "bytes": max(size for _, size, *_ in first),
         "held": "-".join(number.hex() for number in numbers) if same and whole else "",

@@ -41,7 +41,8 @@ class Cycles:
             self.first += len(self.seen) - _KEPT
             self.seen = self.seen[-_KEPT:]
         found = self._found()
-        if found is None or found["length"] == self.length:
+        # Long steps of which some are not long enough lie twice as far apart: whole cycles are whole either way.
+        if found is None or (self.length > 1 and _are_multiples(found["length"], self.length)):
             return None
         self.length = found["length"]
         return found
@@ -72,3 +73,7 @@ class Cycles:
         if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:
             return None
         return {"at": self.first + latest[-1], "length": length}
+
+
+def _are_multiples(one: int, other: int) -> bool:
+    return one % other == 0 or other % one == 0
