@@ -13,6 +13,8 @@ from ..recording.process import Call, Saved
 from .model import Checkpoints, Missing, Site, Step
 from .steady import Selection
 
+_COMPRESSED = "save.compressed"
+"""Calls that compress what they write, which takes some 50 times as long as writing it."""
 _SAVES_US = 200
 """In a step, from which on it saves: less is no file, but a copy into memory of a few numbers."""
 _LEAST_RECORDS = 4
@@ -40,8 +42,8 @@ def build(process: ProcessRecording, selection: Selection, step: Step | Missing)
     rest_ms = step.step_ms - step.parts.checkpoint
     excess_ms = float(np.median(after["wall_us"][beyond])) / 1000 - rest_ms if beyond.any() else 0.0
     saved, fsyncs, beside, copies = (
-        [call for call in process.calls if call.kind == kind and call.step > selection.first]
-        for kind in ("save", "fsync", "save.with", "save.copy")
+        [call for call in process.calls if call.kind in kinds and call.step > selection.first]
+        for kinds in (("save", _COMPRESSED), ("fsync",), ("save.with", _COMPRESSED), ("save.copy",))
     )
     site, size, calls = _dearest(saved)
     early, late = _growing(saved, site)

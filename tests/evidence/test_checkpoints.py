@@ -138,6 +138,13 @@ def test_what_is_done_with_a_checkpoint_is_told_by_the_line_that_does_it_longest
     assert found.beside_ms == pytest.approx(400 / 20) and found.is_mostly_beside
 
 
+def test_what_compresses_as_it_writes_is_the_save_and_what_is_done_with_it(tmp_path: Path) -> None:
+    found = _built(tmp_path, 10, 0, *_saves(*[4_000] * 10, kind="save.compressed"))
+    assert found.is_mostly_beside
+    assert found.site == found.beside_at is not None
+    assert found.beside_ms == pytest.approx(found.save_ms)
+
+
 def test_copies_from_a_device_are_those_of_a_step_that_saves(tmp_path: Path) -> None:
     """Hand-built: no GPU made this recording."""
     copies = [

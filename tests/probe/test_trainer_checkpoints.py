@@ -72,6 +72,21 @@ def test_what_is_done_with_a_checkpoint_is_its_own_only_in_a_step_that_saves(mon
     assert timeline.spent[CHECKPOINT] == 2_000 and calls.totals["save.with", 7][0] == 1
 
 
+def test_numpy_is_known_to_compress_by_the_function_that_is_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls, changes = _calls(Timeline()), Changes()
+    monkeypatch.setattr(calls, "saved", lambda *_: 0)
+    monkeypatch.setattr(checkpoints, "_LATER", {("numpy", "savez"), ("numpy", "savez_compressed")})
+    checkpoints.watch_later(changes, calls)
+    try:
+        np.savez(tmp_path / "plain.npz", values=np.arange(4))
+        np.savez_compressed(tmp_path / "small.npz", values=np.arange(4))
+    finally:
+        changes.take_back(set())
+    assert [kind for kind, _ in calls.totals] == ["save", "save.compressed"]
+
+
 def test_of_numpys_functions_the_file_comes_first(tmp_path: Path) -> None:
     written: list[dict[str, Any]] = []
     recorder = SimpleNamespace(record=lambda kind, /, **fields: written.append(fields))

@@ -5,7 +5,7 @@ import time
 
 from ..timeline import CHECKPOINT, LOGGING
 from . import collected
-from .checkpoints import Checkpoints
+from .checkpoints import SAVES, Checkpoints
 
 
 class Calls:
@@ -82,7 +82,7 @@ class Calls:
         if timed:
             self.loop.timeline.leave(part)
         size = 0
-        if kind == "save":
+        if kind in SAVES:
             cpu_ns = time.thread_time_ns() - self.cpu_began_ns
             self.saved_in = self.loop.timeline.step
             size = self.saved(site, args, kwargs, library, took_ns, cpu_ns) or 0

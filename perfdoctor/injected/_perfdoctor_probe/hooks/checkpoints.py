@@ -67,6 +67,9 @@ _HYPERPARAMETERS = "hyper_parameters"
 """In a checkpoint of Lightning's."""
 _OF_ANYTHING = ("json", "pickle", "numpy")
 """What a tracker writes with these is its own affair."""
+_COMPRESSING = {"savez_compressed": "save.compressed"}
+SAVES = ("save", *_COMPRESSING.values())
+"""Kinds of calls that write a file."""
 _WITH_A_SAVE = ("torch", "gzip", "zlib", "bz2", "lzma")
 """In a step that has saved: a checkpoint is compressed, or read again."""
 
@@ -145,7 +148,7 @@ def watch_later(changes, calls) -> None:
             save = calls.wrap("save.with", original, parts.CHECKPOINT, calls.began_after_save)
         else:
             began = calls.began_in_loop if name in _OF_ANYTHING else calls.began
-            save = calls.wrap("save", original, parts.CHECKPOINT, began)
+            save = calls.wrap(_COMPRESSING.get(function, "save"), original, parts.CHECKPOINT, began)
         # Under both its names too, where it is defined in another module.
         for owner in (module, sys.modules.get(original.__module__)):
             if owner is not None and vars(owner).get(function) is original:
