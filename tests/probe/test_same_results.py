@@ -276,6 +276,28 @@ def test_a_network_that_only_evaluates_computes_the_same_of_the_same(
     assert bool(names(step)) is is_told
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_network_that_has_learned_meanwhile_has_not_computed_the_same(learns: bool) -> None:
+    """Captions of a network that has converged are the same after each epoch, and are to be asked for all the same."""
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8)).eval()
+    data = torch.randn(4, 8)
+
+    def looked_up() -> torch.Tensor:
+        return net(data) > 1e9
+
+    def captions() -> list[int]:
+        spend()
+        return [*looked_up().long().flatten().tolist(), *range(32)]
+
+    def step() -> None:
+        with torch.no_grad():
+            captions()
+            if learns:
+                net[0].weight.add_(1e-3)
+
+    assert names(step) == ([] if learns else ["captions"])
+
+
 def test_nothing_and_what_cannot_be_compared_do_not_count() -> None:
     def nothing() -> None:
         spend()

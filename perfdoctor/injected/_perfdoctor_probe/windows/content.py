@@ -230,6 +230,23 @@ def attributes(value) -> "dict | None":
     return kept if type(kept) is dict else None
 
 
+def versions(module: torch.nn.Module) -> "list[int]":
+    """How often each parameter of a module has been changed: one that has learned is another one, whatever it
+    returns."""
+    found: "list[int]" = []
+    waiting = [attributes(module)]
+    while waiting and len(found) < _ATTRIBUTES:
+        kept = waiting.pop() or {}
+        found += [one._version for one in _held(kept, "_parameters") if one is not None and not one.is_inference()]
+        waiting += [attributes(one) for one in _held(kept, "_modules")]
+    return found
+
+
+def _held(kept: dict, name: str) -> list:
+    held = kept.get(name)
+    return list(dict.values(held)) if isinstance(held, dict) else []
+
+
 def unread_picture(value) -> str:
     """The file of an image of PIL's that was opened, and is decoded when its pixels are asked for; "" for all else."""
     kept = attributes(value) if type(value).__module__.partition(".")[0] == "PIL" else None

@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from .. import procfs
 from . import draws, reading
-from .content import FILES, LARGEST, Content, NotComparableError, fingerprint
+from .content import FILES, LARGEST, Content, NotComparableError, fingerprint, versions
 from .followed_calls import Call, Function, moves
 from .holdings import asks_for_locals
 from .line_clock import awaited
@@ -142,8 +142,8 @@ class Follower:
             if self.loop.timeline.spent is not self.live:
                 self._count_step()
             if function is None:
-                if self.open and frame.f_code in self.moving and not _only_evaluates(frame):
-                    moves(self.open[-1])
+                if self.open and frame.f_code in self.moving:
+                    self._meets(frame, self.open[-1])
             elif not function.is_let_go:
                 self._called(frame, function)
                 return
@@ -157,6 +157,13 @@ class Follower:
             moves(self.open[-1])
         self.lost[self.loop.timeline.stack[-1]] += self.event_ns
         self.lost_ns += self.event_ns
+
+    def _meets(self, frame, call: Call) -> None:
+        """`call` has reached what learns, or evaluates what perhaps learns elsewhere."""
+        if not _only_evaluates(frame):
+            moves(call)
+        else:
+            call.learned = hash((call.learned, *versions(frame.f_locals["self"])))
 
     def _called(self, frame, function: Function) -> None:
         began = _clock()
@@ -245,6 +252,8 @@ class Follower:
             call.key = None
         call.forget()
         self._judge(call)
+        if self.open and call.learned:
+            self.open[-1].learned = hash((self.open[-1].learned, call.learned))
         self._lose(now)
 
     def _look_at_result(self, call: Call, result) -> None:
@@ -267,6 +276,8 @@ class Follower:
         else:
             call.number, call.telling = content.number, content.telling
         self.bytes += content.bytes
+        if call.learned:
+            call.number += repr(call.learned).encode()
 
     @staticmethod
     def _has_moved(call: Call) -> bool:

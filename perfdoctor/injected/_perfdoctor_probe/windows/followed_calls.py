@@ -61,6 +61,7 @@ class Call:
         "function",
         "is_alone",
         "key",
+        "learned",
         "loader",
         "lost_ns",
         "made",
@@ -89,6 +90,8 @@ class Call:
         """Of its arguments; None where they cannot be compared."""
         self.number: "bytes | None" = None
         """Of its result; None where it cannot be compared, or there is none."""
+        self.learned = 0
+        """Of the modules that it has called, what tells whether they have been trained since."""
         self.telling = 0
         self.is_alone = False
         """Nobody listened to it."""
