@@ -65,9 +65,20 @@ def test_the_line_is_known_as_long_as_the_memory_is_shared(noted: Doubles) -> No
 def test_what_is_computed_of_one_tells_the_only_line_that_made_so_many_numbers(noted: Doubles) -> None:
     from_numpy = noted.following(FROM_NUMPY, _guarded)
     spectrum = torch.fft.fft2(from_numpy(np.zeros((40, 8))))
-    assert noted.origin(spectrum) == 101 and noted.origin(spectrum[:2]) == -1
+    assert noted.origin(spectrum) == 101 and noted.origin(spectrum[:, :2]) == -1
     other = from_numpy(np.zeros(320))
     assert noted.origin(other) == 102 and noted.origin(spectrum) == -1, "two lines may have"
+
+
+@pytest.mark.parametrize("of_all", [True, False], ids=["of a data set's", "of one"])
+def test_a_batch_tells_the_only_line_that_made_such_samples(noted: Doubles, of_all: bool) -> None:
+    from_numpy = noted.following(FROM_NUMPY, _guarded)
+    samples = from_numpy(np.zeros((40, 6, 8) if of_all else (6, 8)))
+    batch = torch.stack([samples[0] if of_all else samples] * 4)
+    assert noted.origin(batch) == noted.origin(batch.unsqueeze(1)) == 101
+    assert noted.origin(torch.stack([batch[0, :, :4]] * 4)) == -1, "of another shape"
+    from_numpy(np.zeros((12, 6, 8)))
+    assert noted.origin(batch) == -1, "one of two"
 
 
 def test_others_and_single_numbers_are_not_looked_up(noted: Doubles) -> None:

@@ -26,6 +26,8 @@ class Doubles:
         """Of them, until those that are gone are forgotten."""
         self.lines: "dict[int, set[tuple]]" = {}
         """Those that made so many numbers: a constant keeps its number of them from the array to the buffer."""
+        self.samples: "dict[tuple, set[tuple]]" = {}
+        """Those that made such samples, one of them or all of a data set's, by a sample's shape."""
 
     def following(self, from_numpy, guarded):
         """`torch.from_numpy` as it is, and what it makes noted."""
@@ -49,6 +51,8 @@ class Doubles:
         self.made[storage._cdata] = StorageWeakRef(storage), place
         if place is not None and len(self.lines) < _MOST:
             self.lines.setdefault(tensor.numel(), set()).add(place)
+            for shape in (_shape(tensor), _shape(tensor)[1:]):
+                self.samples.setdefault(shape, set()).add(place)
         self.left -= 1
         if not self.left:
             self.made = {number: held for number, held in self.made.items() if not held[0].expired()}
@@ -56,11 +60,17 @@ class Doubles:
 
     def origin(self, tensor) -> int:
         """The line, as a site; -1 where it is none of these. Of a tensor with memory of its own, the only line that
-        made one of as many numbers."""
+        made one of as many numbers, else the only one that made samples of which it is a batch."""
         if tensor.dtype not in WIDE:
             return -1
         reference, place = self.made.get(tensor.untyped_storage()._cdata, (None, None))
         if reference is None or reference.expired():
-            lines = self.lines.get(tensor.numel(), ())
+            sample = _shape(tensor)[1:]
+            lines = self.lines.get(tensor.numel()) or (self.samples.get(sample) if sample else None) or ()
             (place,) = lines if len(lines) == 1 else (None,)
         return -1 if place is None else self.sites.number(place)
+
+
+def _shape(tensor) -> "tuple[int, ...]":
+    """Without dimensions of length 1, which come and go on the way to an operator."""
+    return tuple(size for size in tensor.shape if size > 1)

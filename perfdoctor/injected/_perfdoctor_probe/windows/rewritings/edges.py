@@ -40,7 +40,7 @@ def apart(func, args: tuple, known) -> "Other | None":
             own @ w.t()
             table.t() @ own
 
-    return Other("edges", make, [found], found.shape, backward)
+    return Other("edges", make, [found], found.shape, backward, as_it_is=_joined(parts, 1, left, right, bias))
 
 
 def spread(func, args: tuple, known) -> "Other | None":
@@ -72,7 +72,17 @@ def spread(func, args: tuple, known) -> "Other | None":
             own @ w.t()
             one.reshape(-1, len(w)).t() @ own
 
-    return Other("edges", make, [found], found.shape, backward)
+    return Other("edges", make, [found], found.shape, backward, as_it_is=_joined(parts, -1, left, right, bias))
+
+
+def _joined(parts, dim: int, left, right, bias):
+    """What the job computes: one product with all rows, joined."""
+
+    def make():
+        rows = torch.cat(parts, dim).view(left.shape)
+        return rows @ right if bias is None else torch.addmm(bias, rows, right)
+
+    return make
 
 
 def _once(part):
