@@ -48,7 +48,10 @@ def unused_gradients(evidence: Evidence, step: Step, limits: Limits) -> Finding 
     is_held = unused.held == unused.parameters
     is_set = unused.set_on_modules > 0
     decided = evidence.job.option("requires_grad") if is_set else evidence.job.option("rate") if is_held else None
-    made_at = ops.optimizer_at if is_held and not isinstance(ops, Missing) else None
+    # Whoever left them out, or gave them no rate, did so where the optimizer was made; a network of its own, such as
+    # that of a loss, is frozen where it is made itself.
+    left_out = is_held or unused.partly
+    made_at = ops.optimizer_at if left_out and not isinstance(ops, Missing) else None
     return Finding(
         id="PD17.gradients-without-optimizer",
         severity=cost.severity(limits.gradients_share, limits.error_share),

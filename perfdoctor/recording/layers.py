@@ -104,6 +104,8 @@ class UnusedGradients:
     """Of these, at a learning rate of 0."""
     set_on_modules: int = 0
     """Modules among them that were given an attribute `requires_grad`, which sets nothing."""
+    partly: bool = False
+    """The optimizer was given others of the same model."""
     in_norm: bool = False
     """In evidence: a library reads them all the same, for the norm of all gradients (`GradientReads`)."""
 

@@ -49,6 +49,13 @@ def test_at_a_learning_rate_of_zero_the_line_of_the_optimizer_is_named() -> None
     assert some.location is not None and some.location.line == BACKBONE_LINE.line
 
 
+@pytest.mark.parametrize(("partly", "line"), [(True, 20), (False, BACKBONE_LINE.line)])
+def test_where_the_optimizer_was_given_a_part_of_the_model_its_line_is_named(partly: bool, line: int) -> None:
+    seen = with_(without_optimizer(), ops__optimizer_at=Site("train.py", 20, "main"), layers__unused__partly=partly)
+    finding = _found(seen)
+    assert finding.location is not None and finding.location.line == line
+
+
 def test_an_attribute_that_freezes_nothing_is_told_where_it_is_set() -> None:
     said = TrainerOption("requires_grad", Site("train.py", 8, "freeze"))
     seen = with_(without_optimizer(), layers__unused__set_on_modules=7, job__options=(said,))

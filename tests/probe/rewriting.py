@@ -22,8 +22,8 @@ AS_IT_IS_NS = 10**9
 def watched(step: Callable[[], torch.Tensor], steps: int = 3) -> list[dict[str, Any]]:
     """What was found in steps that each end in a backward pass.
 
-    Each other way takes 10 us, by the clock, and the job's own as long as in the step: what they would take here depends
-    on who else computes.
+    Each other way takes 10 us, by the clock, and the job's own as long as in the step: what they would take here
+    depends on who else computes.
     """
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS)
     loop = SimpleNamespace(timeline=clock)

@@ -259,6 +259,7 @@ def test_the_window_tells_of_them_and_of_nothing_in_a_healthy_job(job: Job) -> N
     layers, summary = _summary(job.model, job.optimizer, torch.ones(3, 4))
     told = summary["unused"]
     assert (told["parameters"], told["of"], told["modules"], told["made_at"]) == (4, 6, ["backbone"], 9)
+    assert told["partly"], "the head learns"
     assert layers.unused is not None
     both = torch.optim.Adam(job.model.backbone.parameters())
     layers, summary = _summary(job.model, job.optimizer, torch.ones(3, 4))

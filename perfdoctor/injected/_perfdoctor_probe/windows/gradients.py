@@ -106,6 +106,11 @@ class UnusedGradients:
         """How many of these parameters one of all optimizers has, at a learning rate of 0."""
         return len(self.ids & of_optimizers(optimizers))
 
+    def are_partly_learning(self) -> bool:
+        """Whether a module that the loop calls has some of them, and others that an optimizer updates."""
+        held = [{id(one) for one in root.parameters()} for root in self.roots]
+        return any(own & self.ids and own & self.learning.keys() for own in held)
+
     def set_on_modules(self) -> int:
         """How many of these modules, with all that they hold, have an attribute `requires_grad`, which sets nothing."""
         return sum(1 for _, module in self.modules for one in module.modules() if "requires_grad" in vars(one))

@@ -340,6 +340,7 @@ class Layers:
                 "of": found.of,
                 "held": found.held(self.optimizers),
                 "set_on_modules": found.set_on_modules(),
+                "partly": found.are_partly_learning(),
                 "elements": sum(one.numel() for one in found.parameters),
                 "modules": [name or type(module).__name__ for name, module in found.modules],
                 "made_at": self.sites.made_at(module) if self.sites is not None else None,
