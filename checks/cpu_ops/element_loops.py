@@ -106,6 +106,8 @@ class _Loop:
         found = self.main.loop
         if found is None:
             return self.body
+        if found.across_at is not None:
+            return found.across_at
         return replace(self.body, line=found.across_line if found.across else found.line, via="")
 
 

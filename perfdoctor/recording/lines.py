@@ -38,6 +38,8 @@ class Loop:
     across: str = ""
     """Where it needs something: a loop around this one whose iterations could be computed together."""
     across_line: int = 0
+    across_at: Site | None = None
+    """The same, where it is around the calls of the function that this one is in."""
     of_layers: bool = False
     """Each iteration calls the element itself: a layer, a loss, a function."""
     by_library: bool = False

@@ -186,8 +186,9 @@ class IssuedByLine:
 
     def _loop(self, stack: list) -> "dict | None":
         found = self.loops.around(stack)
-        if found is not None and "body" in found:
-            found["body"] = self.sites.number((*found["body"], None))
+        for place in ("body", "across_at"):
+            if found is not None and place in found:
+                found[place] = self.sites.number((*found[place], None))
         return found
 
     def _ns(self, line: _Line) -> int:

@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import re
 import sys
 
 from ..sites import is_container, is_package
@@ -9,6 +10,7 @@ from . import dependence
 
 _HEADER = 60
 """Characters kept of a loop's first line."""
+_OF_BATCHES = re.compile(r"batch|loader|split|chunk", re.IGNORECASE)
 UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError)
 """Of a file that is to be parsed."""
 
@@ -71,7 +73,8 @@ class Loops:
     def _around(self, stack: list) -> "dict | None":
         steps = self._steps()
         state: "list[str]" = []
-        for depth, (file, line, function) in enumerate(self._places(stack)):
+        places = list(self._places(stack))
+        for depth, (file, line, function) in enumerate(places):
             scope, inside, (modules, of_class) = self._known(file, line, function)
             if inside:
                 loop = inside[0]
@@ -91,12 +94,41 @@ class Loops:
                             break
                         if not dependence.carried(outer, line, modules, of_class):
                             return {**found, "across": _header(outer), "across_line": outer.lineno}
+                    else:
+                        every = dependence.carried(loop, line, modules, of_class)
+                        if _sets(scope).issuperset(every) and self._leaves_nothing(scope, line, modules, of_class):
+                            found.update(self._calls_across(places[depth + 1 :]))
                 return found
             if not state and isinstance(scope, ast.FunctionDef):
                 # What an object keeps from call to call; a function's own names are new in each.
                 found = dependence.carried(scope, line, modules, of_class)
                 state = [name for name in found if name.startswith("self.")][:3]
         return None
+
+    def _calls_across(self, callers: list) -> dict:
+        """Of the loops around the calls of a function that leaves nothing behind but its result, the innermost whose
+        iterations do not need one another: so many calls could be one, for all of them. Loops over batches, which are
+        as large as somebody chose, are left alone."""
+        for file, line, function in callers:
+            scope, inside, (modules, of_class) = self._known(file, line, function)
+            if self._is_inside(file) or self.is_library(file):
+                return {}
+            for loop in inside:
+                if (file, loop.lineno) in self._steps():
+                    return {}
+                if not dependence.carried(loop, line, modules, of_class):
+                    text = _header(loop)
+                    across = {"across": text, "across_line": loop.lineno, "across_at": (file, loop.lineno, function)}
+                    return {} if isinstance(loop, ast.While) or _OF_BATCHES.search(text) else across
+            if not self._leaves_nothing(scope, line, modules, of_class):
+                return {}
+        return {}
+
+    @staticmethod
+    def _leaves_nothing(scope, line: int, modules: "set[str]", of_class: dict) -> bool:
+        """Whether a call of a function needs nothing that the call before has left in what it is given, or in its
+        object."""
+        return isinstance(scope, ast.FunctionDef) and not dependence.carried(scope, line, modules, of_class)
 
     def _is_others(self, file: str) -> bool:
         return is_package(file) and self.is_library(file)
@@ -129,6 +161,12 @@ class Loops:
                     found.append(node)
                 nodes.extend(ast.iter_child_nodes(node))
         return scope, sorted(found, key=lambda loop: (-loop.lineno, -loop.col_offset))
+
+
+def _sets(scope) -> "set[str]":
+    """Names that a function makes something of its own: others it was given, and changes."""
+    names = (node for node in ast.walk(scope) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _body_starts(loop) -> int:
