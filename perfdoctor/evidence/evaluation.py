@@ -9,10 +9,10 @@ import numpy as np
 
 from ..recording.lines import CodeLine, LinesWindow
 from ..recording.model import Columns, Ints, ProcessRecording
-from ..recording.repeats import RepeatsWindow
+from ..recording.repeats import BetweenWindow, RepeatsWindow
 from .model import NO_LINE, CollectedOutputs, Decoding, Evaluations, JobAnatomy, Missing, Site, UnloadedPasses
 from .same_loaders import given_to
-from .steady import REGULAR_SHARE, Mask
+from .steady import REGULAR_SHARE, Mask, awaited
 
 _MANY = 8
 """Passes of one evaluation, at least."""
@@ -225,13 +225,33 @@ def unloaded(process: ProcessRecording) -> UnloadedPasses | None:
     between = (seen["step"] > steps["step"][0]) & (seen["step"] <= steps["step"][-1])
     seen = seen.where(between & (seen["evaluating"] == seen["forwards"]) & (seen["forwards"] >= _MANY))
     if not len(seen):
-        return None
+        return _by_parts(process)
     return UnloadedPasses(
         ms=float(seen["forward_us"].mean()) / 1000,
         passes=float(seen["forwards"].mean()),
         samples=float(seen["samples"].sum() / seen["forwards"].sum()),
         every_steps=len(steps) / len(seen),
         at=process.evaluated[0].site if process.evaluated else NO_LINE,
+    )
+
+
+def _by_parts(process: ProcessRecording) -> UnloadedPasses | None:
+    """The same of a model's own method, by the one step that was looked at closely, and as long as such steps are when
+    nobody does."""
+    window, long = process.between, process.long_steps
+    seen = window.parts_called if isinstance(window, BetweenWindow) else None
+    if seen is None or long is None or seen.calls < _MANY:
+        return None
+    rows = process.steps.where(awaited(process, process.steps["step"]))
+    watched, others = (rows["wall_us"][rows["marked"] == marked] for marked in (1, 0))
+    longer = float(watched.mean() / others.mean()) if len(watched) and len(others) else 1.0
+    return UnloadedPasses(
+        ms=seen.us / 1000 / max(1.0, longer),
+        passes=float(seen.calls),
+        samples=seen.rows / seen.calls,
+        every_steps=float(long.length),
+        at=seen.site or NO_LINE,
+        of_parts=True,
     )
 
 

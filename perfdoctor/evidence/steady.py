@@ -29,6 +29,8 @@ REGULAR_SHARE = 0.2
 """What happens in more than a fifth of the steps is how this loop works, not an irregularity."""
 _LONG = 2.0
 """Times the usual step, from which one that was expected to be long is."""
+_FAR, _FAR_US = 10.0, 100_000
+"""Times the usual step, and microseconds, beside its parts: a neighbour that takes the CPU for a moment does not."""
 BURSTY = ("input_wait", "gc", "checkpoint", "communication", "logging")
 SMOOTH = ("forward", "backward", "optimizer")
 ALONE = ("gc", "checkpoint", "logging")
@@ -282,6 +284,7 @@ def _irregular(process: ProcessRecording, rows: Columns) -> Mask:
         rows["checkpoint_us"] > 0,
         compiling(process.compiled, rows),
         _long_again(process, rows),
+        _far_longer(process, rows),
     ):
         if odd.mean() <= REGULAR_SHARE:
             found |= odd
@@ -293,6 +296,16 @@ def _long_again(process: ProcessRecording, rows: Columns) -> Mask:
     if process.cycle is not None:
         return np.zeros(len(rows), dtype=bool)
     return awaited(process, rows["step"]) & (rows["wall_us"] > _LONG * np.median(rows["wall_us"]))
+
+
+def _far_longer(process: ProcessRecording, rows: Columns) -> Mask:
+    """Steps beside whose parts something else took many times the usual step: data for the next stage, a report. A
+    part that comes in bursts, such as a wait for data, is the step's own however long it is."""
+    if process.cycle is not None or not len(rows):
+        return np.zeros(len(rows), dtype=bool)
+    beside = rows["wall_us"] - sum(rows[f"{name}_us"] for name in (*BURSTY, *SMOOTH))
+    far: Mask = beside > max(_FAR * float(np.median(rows["wall_us"])), _FAR_US)
+    return far
 
 
 def awaited(process: ProcessRecording, numbers: Ints) -> Mask:

@@ -6,6 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..evidence import steady
 from ..evidence.compilation import compiled_late
 from ..evidence.model import Missing
@@ -49,6 +51,8 @@ step needs the job alive, and the last steps tell no more than those before."""
 _STARTS, _EPOCH_S = 2, 10.0
 """Starts of epochs, or of what else comes again between two steps, that are compared; and the most that is waited from
 one to the next."""
+_FAR, _FAR_SHARE = 10.0, 0.05
+"""Times the usual step, and share of the time, of steps that may come again."""
 
 
 _AHEAD_S, _BETWEEN_S = 30.0, 15.0
@@ -186,9 +190,10 @@ class Enough:
     def _awaits_start(self, process: ProcessRecording) -> bool:
         """Whether another epoch is about to start that is to be looked at."""
         long, seen = process.long_steps, process.epoch_starts
-        if long is None or isinstance(seen, Missing) or (seen is not None and seen.starts >= _STARTS):
+        if isinstance(seen, Missing) or (seen is not None and seen.starts >= _STARTS):
             return False
-        return long.length * self.seconds / max(1, self.steps) <= _EPOCH_S
+        steps = _until_next(process) if long is None else long.length
+        return 0 < steps <= _EPOCH_S * max(1, self.steps) / max(self.seconds, 1e-3)
 
     @property
     def done(self) -> float | None:
@@ -215,6 +220,20 @@ class Enough:
         if self.goal.steps is not None:
             return f"observing, {min(self.steps, self.goal.steps)} of {self.goal.steps} steady steps"
         return f"observing, {self.steps} steady steps"
+
+
+def _until_next(process: ProcessRecording) -> int:
+    """Steps until another one is due that takes far longer, such as one after an evaluation, where one or two did; 0
+    where none is, or where they take little of the time. Three are known to come again, or not to."""
+    clear = process.steps.where((process.steps["marked"] == 0) & (process.steps["step"] > 0))
+    walls, numbers = clear["wall_us"], clear["step"]
+    if not len(walls):
+        return 0
+    far = walls > _FAR * float(np.median(walls))
+    at = [0, *numbers[far].tolist()]
+    if not 1 < len(at) <= _STARTS + 1 or walls[far].sum() < _FAR_SHARE * walls.sum():
+        return 0
+    return int(max(0, 2 * at[-1] - at[-2] - int(numbers[-1]) + 1))
 
 
 def _may_grow(process: ProcessRecording, selection: steady.Selection) -> bool:

@@ -267,6 +267,20 @@ class RepeatsWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class PartsCalled:
+    """Modules that were called without gradients in evaluation mode, outside of any other module's call: parts of a
+    model that a method of its own calls."""
+
+    calls: int
+    us: int
+    """In them, as they were watched."""
+    rows: int
+    """That they were given in all, by their first arguments."""
+    site: Site | None = None
+    """The line outside of modules that asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
 class BetweenWindow:
     """Operators without a graph of one of these steps: what it computes more than once, and what others could stand
     for. In all."""
@@ -283,6 +297,8 @@ class BetweenWindow:
     """Of all lines."""
     ran: tuple[Site, ...] = ()
     """Lines of the user's code, those that compute on tensors too."""
+    parts_called: PartsCalled | None = None
+    """None where there were few such calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from samples import NOT_SEEN, asked, healthy, ids, is_clear, number, with_
 from perfdoctor.diagnosis.findings import Location, Part, Severity
 from perfdoctor.diagnosis.outcomes import OutcomeKind
 from perfdoctor.evidence.model import LoggingLine, Missing, Site, TrainerOption
+from perfdoctor.report import wording
 
 examined, found = asked(CHECK)
 
@@ -250,6 +251,22 @@ def test_passes_on_single_samples_without_a_loader_are_an_opportunity() -> None:
     # Of 240 passes on one sample 7.5 on 32 are left, each as long as training's at most.
     assert finding.savings.low_ms == pytest.approx((240 - 7.5 * evidence.step.parts.forward) / 40)
     assert finding.savings.high_ms == pytest.approx(240 * (1 - 1 / 32) / 40)
+
+
+def test_a_training_step_of_several_calls_has_as_many_forward_passes() -> None:
+    evidence = small_passes(ms=60.0)
+    assert is_clear(examined(evidence))
+    parts = with_(evidence, step__micro_batches=8.0)
+    assert not isinstance(parts.step, Missing)
+    assert found(parts).savings.low_ms == pytest.approx((60 - 7.5 * parts.step.parts.forward / 8) / 40)
+
+
+def test_calls_of_a_models_parts_by_a_method_of_its_own_are_told_as_such() -> None:
+    evidence = small_passes(of_parts=True)
+    finding = found(evidence)
+    assert "240 calls of its parts" in wording.fill(finding.message, finding.evidence)
+    # A part takes at most eight times as long for a batch of 32.
+    assert finding.savings.low_ms == pytest.approx((240 - 7.5 * 8.0) / 40)
 
 
 @pytest.mark.parametrize(

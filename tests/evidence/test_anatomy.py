@@ -5,7 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recordings import START_NS, batches, boundary, iterator, loader, process, recorded, sample, settings, site, steps
+from recordings import (
+    START_NS,
+    batches,
+    boundary,
+    iterator,
+    loader,
+    process,
+    recorded,
+    sample,
+    settings,
+    site,
+    steps,
+    window,
+)
 
 from perfdoctor.evidence import anatomy, evaluation, steady
 from perfdoctor.evidence.model import Evaluations, JobAnatomy, Missing, Site, UnloadedPasses
@@ -341,3 +354,23 @@ def test_a_job_that_does_not_evaluate_between_steps_says_so(tmp_path: Path) -> N
     seen = evaluated(tmp_path, steps(STEP, 100), trained(100), evaluations([100], 50 * MS))
     assert isinstance(seen, Missing)
     assert "evaluate" in seen.reason
+
+
+def test_calls_of_a_models_parts_are_told_by_the_one_step_that_was_looked_at(tmp_path: Path) -> None:
+    """1.6 s of them in a step that took 2 s as it was watched, and takes 1 s as such steps do."""
+    walls = [
+        STEP,
+        *[100 * STEP if number in (20, 60) else 200 * STEP if number == 40 else STEP for number in range(1, 100)],
+    ]
+    parts = {"calls": 400, "us": 1_600 * MS, "rows": 800, "site": 3}
+    told = [
+        site(3, 60, function="score"),
+        {"k": "long_steps", "step": 41, "at": 20, "length": 20},
+        window("between", rows=[], equivalents=[], ops_ms=100.0, parts_called=parts),
+    ]
+    recording = recorded(tmp_path, boundary("optimizer"), settings(), steps(walls, marked=[40]), trained(100), *told)
+    seen = evaluation.unloaded(recording)
+    assert seen is not None and seen.of_parts
+    assert (seen.passes, seen.samples, seen.every_steps) == (400, 2, 20)
+    assert isinstance(seen.at, Site) and seen.at.line == 60
+    assert seen.ms < 1_600

@@ -410,3 +410,29 @@ def test_a_window_of_another_phase_is_not_the_steps_own(tmp_path: Path) -> None:
     assert seen.call_sites is not None
     longer = [*told, phase(30, 1, True)]
     assert recorded(tmp_path, boundary("optimizer"), steps([10_000] * 80), *longer).call_sites is None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Something else between two steps
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "parts", "left_out"),
+    [
+        (2_300, {}, True),
+        (90, {}, False),
+        (2_300, {"input_wait_us": 2_290_000}, False),
+        (2_300, {"backward_us": 2_290_000}, False),
+    ],
+    ids=["far longer", "a little longer", "a wait for data", "a pass"],
+)
+def test_a_step_that_held_something_far_longer_is_no_steady_one(
+    tmp_path: Path, wall_ms: int, parts: dict[str, int], left_out: bool
+) -> None:
+    """Windows for the next stage of a curriculum, cut in one step of 156: it was told as 2.3 s of steady steps."""
+    walls = [*[6_000] * 150, 1_000 * wall_ms, *[6_000] * 50]
+    columns = {name: [*[0] * 150, us, *[0] * 50] for name, us in parts.items()}
+    recording = recorded(tmp_path, boundary("optimizer"), steps(walls, **columns))
+    selection = selected(recording)
+    assert (150 not in selection.column("step")) is left_out
+    assert steady.measure(recording, selection).irregular == left_out

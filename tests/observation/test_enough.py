@@ -102,6 +102,21 @@ def test_no_other_phase_is_waited_for_without_an_end(job: Job, now: list[float])
     assert count < 600 and 20.0 <= now[0] <= 30.0
 
 
+@pytest.mark.parametrize(
+    ("at", "ended"),
+    [((), (60, 90)), ((40,), (80, 115)), ((40, 80), (120, 155)), ((40, 60), (80, 115)), ((40, 80, 120), (120, 155))],
+    ids=["none", "one", "two", "others", "three"],
+)
+def test_what_takes_far_longer_is_waited_for_until_it_is_known_to_come_again(
+    job: Job, now: list[float], at: tuple[int, ...], ended: tuple[int, int]
+) -> None:
+    """Evaluations of 1.5 s between quiet steps of 50 ms, of which nobody has told the distance; a second to settle."""
+    walls = quiet(400, 50.0)
+    walls[list(at)] = 1500.0
+    count, _ = observed(NOTHING_ASKED, job(walls), now)
+    assert ended[0] <= count <= ended[1]
+
+
 def test_what_is_judged_then_is_observed_until_it_is_settled(job: Job, now: list[float]) -> None:
     told = [SITE, phase(0, steps=120, later=3), phase(120, 1, steps=900)]
     count, seen = observed(NOTHING_ASKED, job(quiet(1020, 50.0), *told), now)

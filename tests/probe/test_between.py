@@ -55,7 +55,10 @@ def watched(between: Callable[[], None]) -> dict[str, Any]:
     """A step with this before it."""
     clock = SimpleNamespace(step=7, stack=[timeline.OTHER], spent=[0] * timeline.PARTS, mark=0, boundary_ns=0)
     window = BetweenWindow(
-        UsersFile(__file__), SimpleNamespace(timeline=clock), compiled=False, evaluation=SimpleNamespace(on_scores=None)
+        UsersFile(__file__),
+        SimpleNamespace(timeline=clock, inside_forward=False),
+        compiled=False,
+        evaluation=SimpleNamespace(on_scores=None),
     )
     assert window.obstacle() == ""
     between()

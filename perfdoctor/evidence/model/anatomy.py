@@ -119,6 +119,8 @@ class UnloadedPasses:
     """Steps from one time to the next, on average."""
     at: Site | Missing
     """The line outside of modules that asks for them."""
+    of_parts: bool = False
+    """They are calls of parts of the model, by a method of its own: captions that are written word by word."""
 
 
 @dataclass(frozen=True, slots=True)

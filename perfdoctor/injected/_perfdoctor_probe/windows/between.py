@@ -10,6 +10,7 @@ import torch
 from .by_line import by_line
 from .epoch_starts import LONGEST_NS
 from .line_clock import LineClock
+from .parts_called import PartsCalled
 from .repeats import Repeats, RepeatsWindow
 
 _ISSUED = 0.1
@@ -95,6 +96,8 @@ class BetweenWindow(RepeatsWindow):
     def open(self) -> None:
         # A debugger or a coverage tool may trace the job's lines.
         self.lines = _Clock(self.sites, self.loop) if sys.gettrace() is None else None
+        self.parts = PartsCalled(self.sites, self.loop)
+        self.parts.open()
         self.enter(Between(self.sites, self.loop, self.lines))
         if self.lines is not None:
             self.lines.begin()
@@ -108,11 +111,13 @@ class BetweenWindow(RepeatsWindow):
         if self.lines is not None:
             self.lines.end()
         self.watch.__exit__(None, None, None)
+        self.parts.close()
 
     def close(self, steps: int) -> dict:
         """Leave the mode; what was seen in the step."""
         self.abandon()
         watch, self.watch = self.watch, None
+        found = {**watch.summary(1), **self.parts.summary()}
         if self.lines is None:
-            return {**watch.summary(1), "lines": [], "total_ms": 0.0, "ran": []}
-        return {**watch.summary(1), **self.lines.summary(1), "ran": self.lines.ran()}
+            return {**found, "lines": [], "total_ms": 0.0, "ran": []}
+        return {**found, **self.lines.summary(1), "ran": self.lines.ran()}

@@ -58,7 +58,9 @@ class LongSteps:
     def _by_length(self) -> "dict | None":
         usual = self._usual()
         long, very_long = self._above(_LONG * usual), self._above(_VERY_LONG * usual)
-        by_far = self._equal(sorted(very_long + self._as_long_as(very_long)), _FEWER)
+        # What comes after each epoch comes as many steps after the job's first one.
+        began = [0] * (self.first == 0 and bool(very_long))
+        by_far = self._equal(sorted([*began, *very_long, *self._as_long_as(very_long)]), _FEWER)
         if by_far is not None or len(long) <= _TIMES:
             return by_far
         bar_us = max(_LONG * usual, _AS_LONG * sorted(self.walls)[-1 - _TIMES])
