@@ -12,7 +12,7 @@ which of them could be others: products of matrices in another order, with a mat
 numbers only in blocks along its diagonal, or for their diagonal alone, products, differences and sizes of differences
 of each with each that are added up, sorts of which little is used, scores that a loss is told to ignore or of which a
 few rows are picked, pictures that are made larger before a 1x1 convolution, convolutions of which others read every so
-many numbers only, layers of rows that were picked and joined, rows that were picked and then cut to a few, a tensor
+many numbers only, tensors that are copied though neither copy nor original changes while both are there, layers of rows that were picked and joined, rows that were picked and then cut to a few, a tensor
 that each iteration joins with one more part or writes one more part into, a tensor that is read part by part, a table
 of which columns are looked up, a queue that each step joins anew to replace a few of its rows, weights that are copied
 for each row, one of a few kinds, to be multiplied with it, diagonal matrices that are factored or solved with, inverses
@@ -110,6 +110,7 @@ Example
     x = torch.inverse(a) @ b                                          # torch.linalg.solve(a, b)
     log_det = torch.logdet(lower)                                     # lower.diagonal(0, -2, -1).log().sum(-1)
     image = conv1x1(F.interpolate(x, scale_factor=4))                 # F.interpolate(conv1x1(x), scale_factor=4)
+    scores = q @ self.queue.clone()                                   # q @ self.queue, where it is written to later
     user = tower(history.repeat_interleave(k, 0))                     # tower(history).repeat_interleave(k, 0)
     messages = x[source]                                              # x.index_select(0, source)
     y = 0.5 * x * (1 + torch.tanh(c * (x + 0.044715 * x**3)))         # F.gelu(x, approximate="tanh")

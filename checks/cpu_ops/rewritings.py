@@ -362,6 +362,16 @@ REWRITINGS = {
         "Indices must not be negative; gradients are added in another order.",
         is_ill=False,
     ),
+    "copied": Rewriting(
+        "PD10.needless-copy",
+        "this line copies {shape} numbers that nobody changes",
+        "in the steps that were watched nothing was written to the copy, or to what it is a copy of, while both were "
+        "there",
+        "Use the tensor itself.",
+        "scores = q @ self.queue  # not q @ self.queue.clone()",
+        "Whoever changes the tensor in place before the backward pass needs the copy: autograd raises an error then.",
+        "without it nothing takes its place",
+    ),
     "diagonal-factor": Rewriting(
         _DIAGONAL,
         "this line factors matrices that are diagonal, {shape} numbers",

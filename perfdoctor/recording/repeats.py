@@ -173,7 +173,8 @@ class Equivalent:
     triangular-determinant, triangular-inverse: computed of such matrices as of any. einsum: of more than two operands,
     in another order, forwards and backwards timed. shuffled, chosen: permutations of which a few places are used, by
     torch and by NumPy's `choice`. penalty: squares of parameters. indexed: rows that are picked by an index, for the
-    sake of their gradients. layer-norm, gelu, silu, softmax, log-softmax: made of single operators."""
+    sake of their gradients. layer-norm, gelu, silu, softmax, log-softmax: made of single operators. copied: by `clone`,
+    though neither changes while both are there."""
     at: Site
     """The line of the first of these operators ..."""
     then_at: Site

@@ -371,6 +371,7 @@ ILL: dict[str, Evidence] = {
     "PD10.picked-then-cut": otherwise("cut"),
     "PD10.written-by-parts": otherwise("written"),
     "PD10.taken-apart": otherwise("taken-apart"),
+    "PD10.needless-copy": otherwise("copied"),
     "PD10.column-lookup": otherwise("columns"),
     "PD10.transform-length": otherwise("transform"),
     "PD10.kernels-by-sample": otherwise("modulated"),

@@ -52,6 +52,7 @@ KINDS = {
     "rebuilt": "PD10.rebuilt-by-cat",
     "written": "PD10.written-by-parts",
     "taken-apart": "PD10.taken-apart",
+    "copied": "PD10.needless-copy",
     "columns": "PD10.column-lookup",
     "diagonal-factor": "PD10.diagonal-covariance",
     "diagonal-solve": "PD10.diagonal-covariance",

@@ -28,6 +28,7 @@ from .aside import Aside, Seen
 from .by_line import aside_rows, by_line, names, steps_by_line, weighted_rows, whole_line
 from .calls_seen import Made, Node, backward_ns, passed_ns, spent_ns
 from .choices import Choices
+from .copies import Copies
 from .derivatives import Derivatives
 from .einsums import Einsums
 from .equivalents import Equivalents
@@ -75,6 +76,7 @@ class Repeats(TorchDispatchMode):
         self.suspicion = Suspicion()
         self.equivalents = Equivalents()
         self.apart = TakenApart()
+        self.copies = Copies()
         self.began = loop.timeline.step
         self.made: "list[Made]" = []
         self.earlier: "dict[int, list[Made]]" = {}
@@ -140,6 +142,7 @@ class Repeats(TorchDispatchMode):
             try:
                 with torch._C.DisableTorchFunction():
                     self.equivalents.ended(made, args, kwargs, result, self.values.holds)
+                    self.copies.ended(made, args, result, self.sites.is_library(sys._getframe(1).f_code.co_filename))
             except Exception:  # what it would take the place of stays as it is
                 pass
         return result
@@ -213,7 +216,9 @@ class Repeats(TorchDispatchMode):
             if call is not None and not made.compare(result):
                 call = None
         if made is None or made.first is None:
-            for address in self.values.written(func, args, kwargs):
+            written = self.values.written(func, args, kwargs)
+            self.copies.written(written)
+            for address in written:
                 for maker in self.makers.pop(address, ()):
                     maker.is_used_up = True
         self.values.done(func, args, kwargs, result, call, is_batch)
@@ -261,6 +266,7 @@ class Repeats(TorchDispatchMode):
             "equivalents": [
                 *self.equivalents.rows(steps, sum(self.spent_ns.values()), self.sites, passed_ns),
                 *self.apart.rows(steps, self.sites),
+                *self.copies.rows(steps, self.sites),
             ],
             "rows": [
                 self._row(line, calls, judged, steps) for line, calls in told if spent_ns(calls) >= _LEAST * whole
