@@ -12,36 +12,37 @@ which of them could be others: products of matrices in another order, with a mat
 numbers only in blocks along its diagonal, or for their diagonal alone, products, differences and sizes of differences
 of each with each that are added up, sorts of which little is used, scores that a loss is told to ignore or of which a
 few rows are picked, pictures that are made larger before a 1x1 convolution, convolutions of which others read every so
-many numbers only, tensors that are copied though neither copy nor original changes while both are there, layers of rows that were picked and joined, rows that were picked and then cut to a few, a tensor
-that each iteration joins with one more part or writes one more part into, a tensor that is read part by part, a table
-of which columns are looked up, a queue that each step joins anew to replace a few of its rows, weights that are copied
-for each row, one of a few kinds, to be multiplied with it, diagonal matrices that are factored or solved with, inverses
-that are only multiplied with, determinants and inverses of triangular matrices, sparse ones that are kept by
-coordinates, Fourier transforms of lengths with a large prime factor, those of real numbers as if they were complex
-(where only the real part of what comes back is read), and calls of `torch.einsum` with three operands or more, in all
-orders; permutations of which each step reads a few places, by `torch.randperm` or `np.random.choice`; squares of
-parameters that are added up for a penalty; rows that are picked and added up at other places along edges that stay the
-same; patches that are copied for what a convolution does, and convolutions with a kernel for each sample; products of
-integers; attention whose mask lets positions see those of their own group alone; layer norms, activations and softmax
-made of single operators. Such a way is tried on the job's own tensors, timed, and counts only if the numbers are the
-same and nobody else reads what would not be made; of a shorter transform, of a queue's new rows and of what is drawn
-only the time is compared, and of parts that are written or read what the backward pass does for them is counted. Of
-each module inside another one, how many of the rows that it is given for the first time differ; where half of them or
-fewer do, its own pass is run again after the last step with each once, which has to give the same numbers. Of a module
-that a loop calls again and again, and gives what it has just returned: whether the source lets one call need the one
-before by anything else, and, after the last step, whether one call for all positions gives the same numbers, and what
-it takes; the same of one that it gives the beginning of a sequence, each time with one position more. For three steps,
-the arguments and results of each call of the user's own functions, by hashes of what they hold: what Python and NumPy
-compute again; where a function seems to be given one of a few arguments by chance, how many there are is estimated from
-how many calls came again, and from that what comes again in the run. Into which operators each result goes: what no
-backward pass goes through and nobody reads; what leads to a product with 0 and to nothing else with a graph; and what
-is made of nothing but samples and tensors that stay as they are until the job's end. Where steps take long at equal
-distances, the operators without a graph of one of them, such as those of an evaluation, in the same ways. For a step or
-two, all lines of the user's code with what they take, Python and libraries included: those that issue hardly any
-operators are told by function, or as waiting where the thread has no CPU meanwhile and wants none. The same of one step
-before which the loop does something else, where such steps come at equal distances. Operators that few networks need in
-every step (decompositions of matrices, sorts, Fourier transforms, distances of all pairs), where one takes a third of
-it. Loops over parameters and copies of the model's state are told by PD17.
+many numbers only, tensors that are copied though neither copy nor original changes while both are there, layers of rows
+that were picked and joined, rows that were picked and then cut to a few, a tensor that each iteration joins with one
+more part or writes one more part into, a tensor that is read part by part, a table of which columns are looked up, a
+queue that each step joins anew to replace a few of its rows, weights that are copied for each row, one of a few kinds,
+to be multiplied with it, diagonal matrices that are factored or solved with, inverses that are only multiplied with,
+determinants and inverses of triangular matrices, sparse ones that are kept by coordinates, Fourier transforms of
+lengths with a large prime factor, those of real numbers as if they were complex (where only the real part of what comes
+back is read), and calls of `torch.einsum` with three operands or more, in all orders; permutations of which each step
+reads a few places, by `torch.randperm` or `np.random.choice`; squares of parameters that are added up for a penalty;
+rows that are picked and added up at other places along edges that stay the same; patches that are copied for what a
+convolution does, and convolutions with a kernel for each sample; products of integers; attention whose mask lets
+positions see those of their own group alone; layer norms, activations and softmax made of single operators. Such a way
+is tried on the job's own tensors, timed, and counts only if the numbers are the same and nobody else reads what would
+not be made; of a shorter transform, of a queue's new rows and of what is drawn only the time is compared, and of parts
+that are written or read what the backward pass does for them is counted. Of each module inside another one, how many of
+the rows that it is given for the first time differ; where half of them or fewer do, its own pass is run again after the
+last step with each once, which has to give the same numbers. Of a module that a loop calls again and again, and gives
+what it has just returned: whether the source lets one call need the one before by anything else, and, after the last
+step, whether one call for all positions gives the same numbers, and what it takes; the same of one that it gives the
+beginning of a sequence, each time with one position more. For three steps, the arguments and results of each call of
+the user's own functions, by hashes of what they hold: what Python and NumPy compute again; where a function seems to be
+given one of a few arguments by chance, how many there are is estimated from how many calls came again, and from that
+what comes again in the run. Into which operators each result goes: what no backward pass goes through and nobody reads;
+what leads to a product with 0 and to nothing else with a graph; and what is made of nothing but samples and tensors
+that stay as they are until the job's end. Where steps take long at equal distances, the operators without a graph of
+one of them, such as those of an evaluation, in the same ways. For a step or two, all lines of the user's code with what
+they take, Python and libraries included: those that issue hardly any operators are told by function, or as waiting
+where the thread has no CPU meanwhile and wants none. The same of one step before which the loop does something else,
+where such steps come at equal distances. Operators that few networks need in every step (decompositions of matrices,
+sorts, Fourier transforms, distances of all pairs), where one takes a third of it. Loops over parameters and copies of
+the model's state are told by PD17.
 
 Of a trace: the device's idle time after the host waited for it, while it launches, and while it runs other code;
 how much of the launching is the profiler's own doing cannot be told, so that it has a direction and no size.
