@@ -153,7 +153,7 @@ def test_steps_that_are_far_longer_are_counted_beyond_the_end(tmp_path: Path) ->
     assert data["to"] < 12
     assert data["beyond"] >= 1
     assert sum(data["counts"]) + data["beyond"] == 801
-    assert "beyond the right end, up to 90 ms." in chart.caption
+    assert "beyond the right end, up to 90.0 ms." in chart.caption
 
 
 def test_steps_of_one_length_have_no_distribution(tmp_path: Path) -> None:
