@@ -6,7 +6,7 @@ import pytest
 
 from perfdoctor.injected._perfdoctor_probe.windows.long_steps import LONGEST, LongSteps
 
-USUAL, LONG = 1000, 30_000
+USUAL, LONG, VERY_LONG = 1000, 30_000, 150_000
 
 
 def _walls(length: int, times: int, long: int = LONG) -> list[int]:
@@ -23,7 +23,9 @@ def test_where_a_loader_starts_anew_the_second_start_tells() -> None:
     assert known.look(27, _walls(27, 1), {27}, set()) == {"at": 27, "length": 27}
 
 
-@pytest.mark.parametrize(("long", "distances"), [(6 * USUAL, 3), (LONG, 1)], ids=["long", "very long"])
+@pytest.mark.parametrize(
+    ("long", "distances"), [(6 * USUAL, 3), (LONG, 2), (VERY_LONG, 1)], ids=["long", "very long", "no pause"]
+)
 def test_without_a_loader_it_takes_equal_distances_that_are_no_chance(long: int, distances: int) -> None:
     """The first step is long anyway; what takes very long comes as far from the job's beginning as again from there."""
     assert LongSteps().look(0, _walls(27, distances + 1, long), set(), set()) is None
@@ -57,7 +59,7 @@ def test_it_is_told_once() -> None:
         (_walls(27, 5, long=2 * USUAL), set(), set()),  # hardly longer
         (_walls(27, 5, long=2 * USUAL), _starts(27, 5), set()),
         (_walls(100, 5, long=4 * USUAL), _starts(100, 5), set()),  # less than a twentieth of the time
-        ([*_walls(27, 2), *_walls(27, 2, long=2 * LONG)], set(), {54, 81}),  # what made it long may be ours
+        ([*_walls(27, 3), *_walls(27, 2, long=2 * LONG)], set(), {81, 108}),  # what made it long may be ours
         ([*_walls(27, 3), *_walls(20, 1), *_walls(27, 1)], set(), set()),
         (_walls(2, 50), _starts(2, 50), set()),
     ],

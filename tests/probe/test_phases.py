@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from perfdoctor.injected._perfdoctor_probe.phases import Phases
 from perfdoctor.recording.phases import Phase, judged_steps
 
-STEP_NS = 10_000_000
+STEP_NS = 120_000_000
 
 
 class Sites:
@@ -139,6 +141,13 @@ def test_lines_that_take_turns_from_step_to_step_are_branches_of_one_loop() -> N
     job = observed(script)
     assert job.judged == ((0, 200),)
     assert not job.begun
+
+
+def test_what_is_over_within_a_second_is_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "STEP_NS", 10_000_000)
+    job = observed(one_after_the_other(60, 90))
+    assert job.judged == ((0, 150),)
+    assert not job.records
 
 
 def test_folds_are_trained_by_the_same_lines() -> None:

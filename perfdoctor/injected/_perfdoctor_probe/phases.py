@@ -13,6 +13,8 @@ from .windows.planned import gone_round
 
 _LEAST_STEPS = 8
 """In a row that end by the same lines, until it is a phase: a single one may be the last of an epoch."""
+_LEAST_NS = 1_000_000_000
+"""Of a phase: nobody looks at parts of a job that are over sooner, and windows would hardly fit in."""
 _MOST_TURNS = 3
 """Of fewer steps than that, until the lines that end a step are taken for branches of one loop."""
 
@@ -77,9 +79,9 @@ class Phases:
             self.seen = _Stretch(lines, 0, 0, now_ns)
         elif lines != self.seen.lines:
             self._is_another(lines, before, step, now_ns)
-        self.attentive = self.now is None or self.seen.lines != self.now.lines
-        if self.attentive and step - self.seen.first >= _LEAST_STEPS:
-            self.attentive = False
+        is_another, steps = self.now is None or self.seen.lines != self.now.lines, step - self.seen.first
+        self.attentive = is_another and steps < _LEAST_STEPS
+        if is_another and steps >= _LEAST_STEPS and now_ns - self.seen.began_ns >= _LEAST_NS:
             self._gone_round(step, self.seen)
             self._begin()
         if not self.decided:

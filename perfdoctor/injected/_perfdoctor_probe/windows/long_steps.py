@@ -11,6 +11,9 @@ _LONG = 3.0
 """Times the usual step."""
 _VERY_LONG, _FEWER = 10.0, 2
 """The same of those that no pause of the machine makes, such as evaluations of a whole data set."""
+_NO_PAUSE_US = 100_000
+"""What takes as long is no neighbour that had the CPU for a moment: one distance is enough, which is that from the
+job's beginning to the first of them."""
 _AS_LONG = 0.5
 """Of the longest but three: what is shorter may be a pause of the machine between those that come again."""
 _ALIKE = 1.25
@@ -58,9 +61,11 @@ class LongSteps:
     def _by_length(self) -> "dict | None":
         usual = self._usual()
         long, very_long = self._above(_LONG * usual), self._above(_VERY_LONG * usual)
-        # What comes after each epoch comes as many steps after the job's first one.
-        began = [0] * (self.first == 0 and bool(very_long))
-        by_far = self._equal(sorted([*began, *very_long, *self._as_long_as(very_long)]), _FEWER)
+        by_far = self._equal(sorted(very_long + self._as_long_as(very_long)), _FEWER)
+        no_pauses = self._above(max(_VERY_LONG * usual, _NO_PAUSE_US))
+        if by_far is None and no_pauses and self.first == 0:
+            # What comes after each epoch comes as many steps after the job's first one.
+            by_far = self._equal(sorted([0, *no_pauses, *self._as_long_as(no_pauses)]), _FEWER)
         if by_far is not None or len(long) <= _TIMES:
             return by_far
         bar_us = max(_LONG * usual, _AS_LONG * sorted(self.walls)[-1 - _TIMES])
