@@ -217,6 +217,8 @@ class Enough:
     @property
     def phase(self) -> str:
         """In words, once there are steady steps."""
+        if self._awaited is not None and time.monotonic() < self._awaited[1]:
+            return "waiting for the next phase of the job"
         if self.goal.steps is not None:
             return f"observing, {min(self.steps, self.goal.steps)} of {self.goal.steps} steady steps"
         return f"observing, {self.steps} steady steps"

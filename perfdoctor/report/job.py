@@ -43,7 +43,18 @@ def whole_time(whole: WholeJob) -> str:
 
 
 def whole_job_sentence(job: JobAnatomy) -> str:
-    """How much was observed, who says how long the job is, and what is not in it."""
+    """How much was observed, who says how long the job is, and what is not in it; and what of it is judged."""
+    return " ".join(filter(None, (_other_phases(job), _of_the_whole(job))))
+
+
+def _other_phases(job: JobAnatomy) -> str:
+    if job.parts.other_phases <= 0:
+        return ""
+    others = wording.duration(job.parts.other_phases)
+    return f"Of the job's phases of training the longest is judged; {others} went into others."
+
+
+def _of_the_whole(job: JobAnatomy) -> str:
     whole = job.whole
     if isinstance(whole, Missing):
         if whole.code == "trains-on":

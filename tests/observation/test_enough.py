@@ -97,6 +97,15 @@ def test_a_phase_that_is_over_soon_is_waited_for_where_the_job_trains_on(
     assert ended[0] <= count <= ended[1]
 
 
+def test_whoever_looks_on_is_told_that_another_phase_is_waited_for(job: Job, now: list[float]) -> None:
+    seen, told = Enough(NOTHING_ASKED), job(quiet(110, 50.0), SITE, phase(0, steps=120, later=3))
+    for now[0] in (5.0, 6.0, 7.0):
+        assert not seen.look(told)
+    assert seen.phase == "waiting for the next phase of the job"
+    now[0] = 60.0
+    assert seen.phase == "observing, 109 steady steps"
+
+
 def test_no_other_phase_is_waited_for_without_an_end(job: Job, now: list[float]) -> None:
     count, _ = observed(NOTHING_ASKED, job(quiet(1500, 50.0), SITE, phase(0, steps=120, later=3)), now)
     assert count < 600 and 20.0 <= now[0] <= 30.0

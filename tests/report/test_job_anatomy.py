@@ -70,6 +70,16 @@ def test_steps_that_drift_are_told_for_what_they_are() -> None:
     assert whole_job_sentence(ANATOMY) == ""
 
 
+def test_which_of_several_phases_is_judged_is_told() -> None:
+    others = with_(ANATOMY, parts__other_phases=7_700.0)
+    assert whole_job_sentence(others) == (
+        "Of the job's phases of training the longest is judged; 7.70 s went into others."
+    )
+    assert whole_job_sentence(with_(_whole(), parts__other_phases=7_700.0)).startswith(
+        "Of the job's phases of training the longest is judged; 7.70 s went into others. Perfdoctor ended the job"
+    )
+
+
 def test_what_trains_on_afterwards_was_not_seen() -> None:
     why = Missing("after this loop it trains on at train.py:30", "watch all of it with --to-end", code="trains-on")
     assert whole_job_sentence(with_(ANATOMY, whole=why)) == (
