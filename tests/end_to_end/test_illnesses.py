@@ -58,7 +58,7 @@ OPPORTUNITIES = ("batch", "churn", "evaluate")
         ("double", "PD07.float64", None, ""),
         ("churn", "PD08.allocator-churn", None, ""),
         ("evaluate", "PD08.grad-in-evaluation", "ill.py", "model(inputs).mean()"),
-        ("unfrozen", "PD17.gradients-without-optimizer", "ill.py", "backbone = nn.Sequential(*(layer"),
+        ("unfrozen", "PD17.gradients-without-optimizer", "ill.py", "SGD(model[1].parameters()"),
         ("undetached", "PD17.discarded-gradients", "ill.py", "# no detach"),
         ("twice", "PD10.repeated-work", "ill.py", "# once more"),
         ("traced", "PD16.traced-allocations", None, ""),
