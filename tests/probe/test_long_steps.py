@@ -6,7 +6,7 @@ import pytest
 
 from perfdoctor.injected._perfdoctor_probe.windows.long_steps import LONGEST, LongSteps
 
-USUAL, LONG, VERY_LONG = 1000, 30_000, 150_000
+USUAL, LONG, VERY_LONG = 1000, 30_000, 1_500_000
 
 
 def _walls(length: int, times: int, long: int = LONG) -> list[int]:

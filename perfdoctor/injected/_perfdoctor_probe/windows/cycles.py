@@ -6,9 +6,9 @@ They are told apart by coming at equal distances and by what they take: so much 
 
 from itertools import pairwise
 
-_LONGEST = 64
+LONGEST = 64
 """Steps of a cycle: a window holds a whole one."""
-_LONGEST_US = 1_000_000
+LONGEST_US = 1_000_000
 _TIMES = 3
 """Cycles in a row, the last ones, that are equally long."""
 _LEAST_SHARE = 0.2
@@ -65,12 +65,12 @@ class Cycles:
             return None
         latest = unlike[-_TIMES - 1 :]
         length = latest[1] - latest[0]
-        if not 1 < length <= _LONGEST or any(later - one != length for one, later in pairwise(latest)):
+        if not 1 < length <= LONGEST or any(later - one != length for one, later in pairwise(latest)):
             return None
         if sum(seen[index][2] for index in latest) > _BESIDE * len(latest):
             return None
         whole = sum(wall for wall, _, _ in seen[latest[0] : latest[-1]])
-        if whole > _TIMES * _LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:
+        if whole > _TIMES * LONGEST_US or sum(seen[index][0] for index in latest[:-1]) < _LEAST_SHARE * whole:
             return None
         return {"at": self.first + latest[-1], "length": length}
 

@@ -3,6 +3,8 @@ lies before them. What lies between two steps can be looked at where it is known
 
 from itertools import pairwise
 
+from . import cycles
+
 LONGEST = 4096
 """Steps from one to the next: more are not waited for."""
 _TIMES = 3
@@ -65,11 +67,16 @@ class LongSteps:
         no_pauses = self._above(max(_VERY_LONG * usual, _NO_PAUSE_US))
         if by_far is None and no_pauses and self.first == 0:
             # What comes after each epoch comes as many steps after the job's first one.
-            by_far = self._equal(sorted([0, *no_pauses, *self._as_long_as(no_pauses)]), _FEWER)
+            found = self._equal(sorted([0, *no_pauses, *self._as_long_as(no_pauses)]), _FEWER)
+            by_far = None if found is None or self._may_be_cycle(**found) else found
         if by_far is not None or len(long) <= _TIMES:
             return by_far
         bar_us = max(_LONG * usual, _AS_LONG * sorted(self.walls)[-1 - _TIMES])
         return self._equal(long, _TIMES) or self._equal(self._above(bar_us), _TIMES)
+
+    def _may_be_cycle(self, at: int, length: int) -> bool:
+        """Whether windows may come to hold all of it (`cycles`), for which it has to come more often."""
+        return length <= cycles.LONGEST and sum(self.walls[at - length : at]) <= cycles.LONGEST_US
 
     def _above(self, us: float) -> "list[int]":
         """Steps that take longer, without the first one, which takes long anyway."""
