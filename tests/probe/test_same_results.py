@@ -298,6 +298,22 @@ def test_a_network_that_has_learned_meanwhile_has_not_computed_the_same(learns: 
     assert names(step) == ([] if learns else ["captions"])
 
 
+def test_a_lazy_network_that_has_no_shape_yet_is_called_as_if_nobody_listened() -> None:
+    """Its parameters raise where they are asked for anything."""
+    given: list[list[float]] = []
+
+    def answers(net: torch.nn.Module) -> list[float]:
+        spend()
+        return net(torch.ones(2, 8)).flatten().tolist()
+
+    def step() -> None:
+        with torch.no_grad():
+            given.append(answers(torch.nn.Sequential(torch.nn.LazyLinear(4)).eval()))
+
+    seen(step)
+    assert [len(one) for one in given] == [8] * len(given) != []
+
+
 def test_nothing_and_what_cannot_be_compared_do_not_count() -> None:
     def nothing() -> None:
         spend()

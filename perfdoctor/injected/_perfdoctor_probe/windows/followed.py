@@ -162,7 +162,10 @@ class Follower:
         """`call` has reached what learns, or evaluates what perhaps learns elsewhere."""
         if not _only_evaluates(frame):
             moves(call)
-        else:
+            return
+        with (
+            torch._C.DisableTorchFunction()
+        ):  # parameters of a lazy module, or of another class, answer in their own way
             call.learned = hash((call.learned, *versions(frame.f_locals["self"])))
 
     def _called(self, frame, function: Function) -> None:
