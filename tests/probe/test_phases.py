@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfdoctor.injected._perfdoctor_probe import phases as module
 from perfdoctor.injected._perfdoctor_probe.phases import Phases
 from perfdoctor.recording.phases import Phase, judged_steps
 
@@ -121,6 +122,19 @@ def test_a_loop_of_no_known_length_is_judged_once_it_has_taken_longer() -> None:
     job = observed(script)
     assert 60 <= job.judged[0][0] <= 64
     assert 115 <= job.begun[0] <= 130
+
+
+def test_the_source_is_read_once_for_each_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it takes milliseconds, and a job is looked at twenty times a second."""
+    asked: list[int] = []
+
+    def nothing(sites: Sites, step: int, loading: None) -> None:
+        asked.append(step)
+
+    monkeypatch.setattr(module, "gone_round", nothing)
+    job = observed(one_after_the_other(100, 90))
+    assert [record["number"] for record in job.records] == [0, 1]
+    assert len(asked) == 2
 
 
 def test_of_phases_by_turns_the_steps_of_the_longer_one_are_judged() -> None:

@@ -82,10 +82,12 @@ class Phases:
         is_another, steps = self.now is None or self.seen.lines != self.now.lines, step - self.seen.first
         self.attentive = is_another and steps < _LEAST_STEPS
         if is_another and steps >= _LEAST_STEPS and now_ns - self.seen.began_ns >= _LEAST_NS:
-            self._gone_round(step, self.seen)
+            known = self._gone_round(step, self.seen)
             self._begin()
-        if not self.decided:
-            self._decide(step, now_ns)
+            if not self.decided:
+                self._decide(step, now_ns, known)
+        elif not self.decided:
+            self._decide(step, now_ns)  # once it has taken longer: what its loops do not say they will not say later
 
     def _is_another(self, lines: tuple, before: int, step: int, now_ns: int) -> None:
         if self.attentive:
@@ -117,11 +119,10 @@ class Phases:
         if last is not None:
             self._record(self.now.first)
 
-    def _decide(self, step: int, now_ns: int) -> None:
+    def _decide(self, step: int, now_ns: int, known: "tuple[float, float] | None" = None) -> None:
         now, took_ns = self.now, now_ns - self.now.began_ns
         before_ns = self.spent_ns[now.lines]
         longest_ns = max((ns for lines, ns in self.spent_ns.items() if lines != now.lines), default=0)
-        known = self._gone_round(step, now)
         if known is None and before_ns + took_ns <= longest_ns:
             return
         self.decided = True
