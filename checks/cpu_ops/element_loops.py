@@ -108,7 +108,7 @@ class _Loop:
             return self.body
         if found.across_at is not None:
             return found.across_at
-        return replace(self.body, line=found.across_line if found.across else found.line, via="")
+        return replace(self.body, line=found.line, via="")
 
 
 def _is_sequential(line: Line) -> bool:
@@ -191,7 +191,7 @@ def _run_together(one: Line, other: Line) -> bool:
 
 def _heads(loop: Loop) -> set[tuple[int, str]]:
     """Of the loop, and of one around it whose iterations do not need one another."""
-    return {(loop.line, loop.header), *([(loop.across_line, loop.across)] if loop.across else [])}
+    return {(loop.line, loop.header), *([(loop.across_at.line, loop.across)] if loop.across_at is not None else [])}
 
 
 def _finding(step: Step, loop: _Loop, backward: float, limits: Limits) -> Finding | None:
@@ -282,14 +282,14 @@ def _measured(loop: _Loop, cost: Cost, backward: float) -> tuple[Measurement, ..
         Measurement("op_us", loop.op_us, "us", "one of its operators"),
         Measurement("lines", places(loop.lines), "text", "its lines"),
         *(() if seen is None else (Measurement("loop", seen.header, "text"),)),
-        *(() if seen is None or not seen.across else _across(seen)),
+        *(() if seen is None or seen.across_at is None else _across(seen, seen.across_at)),
     )
 
 
-def _across(seen: Loop) -> tuple[Measurement, ...]:
+def _across(seen: Loop, at: Site) -> tuple[Measurement, ...]:
     return (
         Measurement("across", seen.across, "text", "the loop around it"),
-        Measurement("across_line", str(seen.across_line), "text", "line of the loop around it"),
+        Measurement("across_line", str(at.line), "text", "line of the loop around it"),
         Measurement("carries", ", ".join(seen.carries), "text", "from the iteration before"),
     )
 

@@ -240,7 +240,7 @@ def _by_parts(process: ProcessRecording) -> UnloadedPasses | None:
     nobody does."""
     window, long = process.between, process.long_steps
     seen = window.parts_called if isinstance(window, BetweenWindow) else None
-    if seen is None or long is None or seen.calls < _MANY:
+    if seen is None or long is None:
         return None
     rows = process.steps.where(awaited(process, process.steps["step"]))
     watched, others = (rows["wall_us"][rows["marked"] == marked] for marked in (1, 0))

@@ -36,10 +36,10 @@ class Loop:
     carries: tuple[str, ...] = ()
     """What the line needs from the iteration before (`state`); empty where iterations could be computed together."""
     across: str = ""
-    """Where it needs something: a loop around this one whose iterations could be computed together."""
-    across_line: int = 0
+    """Where it needs something: a loop around this one, or around the calls of the function that this one is in, whose
+    iterations could be computed together."""
     across_at: Site | None = None
-    """The same, where it is around the calls of the function that this one is in."""
+    """Its first line."""
     of_layers: bool = False
     """Each iteration calls the element itself: a layer, a loss, a function."""
     by_library: bool = False

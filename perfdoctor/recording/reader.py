@@ -211,15 +211,14 @@ class ProcessFile:
         found = self._decoded.get(kind, [])
         if kind.startswith("window"):
             boundaries = self._all("boundary")
-            since, phases = boundaries[-1].step if boundaries else 0, self._all("phase")
+            since = boundaries[-1].step if boundaries else 0
             found = [
-                (value, first)
-                for value, first in found
-                if not isinstance(first, int) or (first >= since and is_judged(phases, first))
+                pair
+                for pair in found
+                if not isinstance(pair[1], int) or (pair[1] >= since and is_judged(self._all("phase"), pair[1]))
             ]
-        if kind in _OF_STEPS:
-            phases = self._all("phase")
-            found = [pair for pair in found if is_judged(phases, pair[0].step)]
+        elif kind in _OF_STEPS:
+            found = [pair for pair in found if is_judged(self._all("phase"), pair[0].step)]
         return found[-1][0] if found else None
 
     def _columns(self, kind: str) -> Columns:

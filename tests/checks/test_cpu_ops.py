@@ -207,7 +207,7 @@ def test_a_loop_of_a_solver_is_not_the_users_to_vectorise() -> None:
 
 def test_a_loop_around_one_that_needs_its_state_is_computed_at_once() -> None:
     run = sequential_loop("carry")
-    across = {"across": "for agent in range(48)", "across_line": 47}
+    across = {"across": "for agent in range(48)", "across_at": Site("train.py", 47, "main")}
     lines = [replace(one, loop=one.loop and replace(one.loop, **across)) for one in run.hot_lines]  # type: ignore
     finding = _found(with_(run, hot_lines=tuple(lines)))
     assert finding.id == "PD10.element-loop" and "`{across}` (line {across_line})" in finding.fix.text

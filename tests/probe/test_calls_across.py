@@ -65,7 +65,9 @@ def _around(directory: Path, writer: str, script: str, function: str = "train") 
         frames.insert(1, (str(file), calls, "<listcomp>"))
     found = Loops([(str(file), len(lines), "train")]).around(frames)
     assert found is not None and found["header"] == HEADER
-    return {**found, "text": lines[found["across_line"] - 1].strip() if "across_line" in found else ""}
+    text = lines[found["across_at"][1] - 1].strip() if "across_at" in found else ""
+    heads = [number for number, line in enumerate(lines, 1) if text and found["across"] in line]
+    return {**found, "text": text, "heads": heads}
 
 
 @pytest.mark.parametrize("script", ACROSS.values(), ids=ACROSS)
@@ -73,7 +75,7 @@ def test_calls_that_do_not_need_one_another_could_be_one(tmp_path: Path, script:
     found = _around(tmp_path, WRITER, script)
     assert found["across"].startswith("for ") and found["across"] in found["text"]
     file, line, _ = found["across_at"]
-    assert (file, line) == (str(tmp_path / "train.py"), found["across_line"])
+    assert (file, [line]) == (str(tmp_path / "train.py"), found["heads"])
 
 
 @pytest.mark.parametrize("script", ALONE.values(), ids=ALONE)

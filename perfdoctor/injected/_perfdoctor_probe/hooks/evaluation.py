@@ -18,12 +18,28 @@ from .held_out import tensors
 _LOOKED_AT = 2
 """Passes of a step that may be the first on held-out data: looking at one takes 10 us, and an agent acts a thousand
 times."""
-_MANY = 8
+MANY = 8
 """Passes in evaluation mode of a step, from which on the line is looked up that asks for them."""
 _LINES = 4
 """Lines that are told."""
 _SHORT_NS = 100_000
 """Shorter ones are none: ten times what looking takes."""
+
+
+def asked_at(sites, frame) -> int:
+    """The line outside of modules that leads to `frame`, as a site: who asks for such passes; -1 without one."""
+    while frame is not None:
+        own = frame.f_locals.get("self")
+        if not sites.is_library(frame.f_code.co_filename) and not isinstance(own, torch.nn.Module):
+            return sites.at(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+    return -1
+
+
+def samples_given(arguments: tuple) -> int:
+    """To a module, by its first tensor."""
+    given = next(tensors(arguments), None)
+    return given.shape[0] if given is not None and given.dim() > 1 else 1
 
 
 class Evaluation:
@@ -117,23 +133,15 @@ class Evaluation:
         row[4] = batches[-1][0] if batches and batches[-1][1] == line.step else -1
         # While TorchScript traces, a size is a tensor, and what is added to it is written down.
         if row[4] < 0 and not module.training and not torch._C._get_tracing_state():
-            given = next(tensors(arguments), None)
             row[6] += 1
-            row[7] += given.shape[0] if given is not None and given.dim() > 1 else 1
-            if row[6] == _MANY:
+            row[7] += samples_given(arguments)
+            if row[6] == MANY:
                 self._tell()
         if self.on_batch is not None and row[4] >= 0:
             self.on_batch(row[2])
 
     def _tell(self) -> None:
-        """The line outside of modules that asks for such passes."""
-        frame = sys._getframe(2)
-        while frame is not None:
-            own = frame.f_locals.get("self")
-            if not self.sites.is_library(frame.f_code.co_filename) and not isinstance(own, torch.nn.Module):
-                break
-            frame = frame.f_back
-        site = -1 if frame is None else self.sites.at(frame.f_code, frame.f_lineno)
+        site = asked_at(self.sites, sys._getframe(2))
         if site >= 0 and site not in self.lines and len(self.lines) < _LINES:
             self.lines.add(site)
             self.recorder.record("evaluated", site=site)

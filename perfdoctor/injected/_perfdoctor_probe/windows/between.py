@@ -97,8 +97,8 @@ class BetweenWindow(RepeatsWindow):
         # A debugger or a coverage tool may trace the job's lines.
         self.lines = _Clock(self.sites, self.loop) if sys.gettrace() is None else None
         self.parts = PartsCalled(self.sites, self.loop)
-        self.parts.open()
         self.enter(Between(self.sites, self.loop, self.lines))
+        self.parts.open()
         if self.lines is not None:
             self.lines.begin()
 

@@ -82,28 +82,34 @@ class Loops:
                     return None
                 if self._is_inside(file):
                     return {"line": loop.lineno, "header": _header(loop), "carries": [], "by_library": True}
-                carries = state or dependence.carried(loop, line, modules, of_class)[:3]
+                every = dependence.carried(loop, line, modules, of_class)
+                carries = state or every[:3]
                 found = {"line": loop.lineno, "header": _header(loop), "carries": carries}
                 if depth and not self.is_library(file):
                     found["body"] = file, line, function
                 if _calls_element(loop):
                     found["of_layers"] = True
                 if carries and not state:
-                    for outer in inside[1:]:
-                        if (file, outer.lineno) in steps:
-                            break
-                        if not dependence.carried(outer, line, modules, of_class):
-                            return {**found, "across": _header(outer), "across_line": outer.lineno}
-                    else:
-                        every = dependence.carried(loop, line, modules, of_class)
-                        if _sets(scope).issuperset(every) and self._leaves_nothing(scope, line, modules, of_class):
-                            found.update(self._calls_across(places[depth + 1 :]))
+                    found.update(self._across(places[depth:], every))
                 return found
             if not state and isinstance(scope, ast.FunctionDef):
                 # What an object keeps from call to call; a function's own names are new in each.
                 found = dependence.carried(scope, line, modules, of_class)
                 state = [name for name in found if name.startswith("self.")][:3]
         return None
+
+    def _across(self, places: list, carries: "list[str]") -> dict:
+        """Of the loops around one that carries these names, the innermost whose iterations do not need one another:
+        in its function, else around the calls of that."""
+        file, line, function = places[0]
+        scope, inside, (modules, of_class) = self._known(file, line, function)
+        for loop in inside[1:]:
+            if (file, loop.lineno) in self._steps():
+                return {}
+            if not dependence.carried(loop, line, modules, of_class):
+                return _told(loop, file, function)
+        own = _sets(scope).issuperset(carries) and self._leaves_nothing(scope, line, modules, of_class)
+        return self._calls_across(places[1:]) if own else {}
 
     def _calls_across(self, callers: list) -> dict:
         """Of the loops around the calls of a function that leaves nothing behind but its result, the innermost whose
@@ -117,9 +123,8 @@ class Loops:
                 if (file, loop.lineno) in self._steps():
                     return {}
                 if not dependence.carried(loop, line, modules, of_class):
-                    text = _header(loop)
-                    across = {"across": text, "across_line": loop.lineno, "across_at": (file, loop.lineno, function)}
-                    return {} if isinstance(loop, ast.While) or _OF_BATCHES.search(text) else across
+                    told = _told(loop, file, function)
+                    return {} if isinstance(loop, ast.While) or _OF_BATCHES.search(told["across"]) else told
             if not self._leaves_nothing(scope, line, modules, of_class):
                 return {}
         return {}
@@ -161,6 +166,11 @@ class Loops:
                     found.append(node)
                 nodes.extend(ast.iter_child_nodes(node))
         return scope, sorted(found, key=lambda loop: (-loop.lineno, -loop.col_offset))
+
+
+def _told(loop, file: str, function: str) -> dict:
+    """A loop around whose iterations do not need one another."""
+    return {"across": _header(loop), "across_at": (file, loop.lineno, function)}
 
 
 def _sets(scope) -> "set[str]":

@@ -1,16 +1,15 @@
 """Parts of a model that are called one by one without gradients, by a method of its own that is no forward pass: words
 written one after another, a search. Nobody times those otherwise."""
 
+import contextlib
 import sys
 import time
 
 import torch
 
 from ..changes import unseen
-from ..hooks.held_out import tensors
+from ..hooks.evaluation import MANY, asked_at, samples_given
 
-_MANY = 8
-"""Calls from which on the line is looked up that asks for them."""
 _clock = time.perf_counter_ns
 
 
@@ -47,25 +46,15 @@ class PartsCalled:
             torch.nn.Module.__call__ = self.original
 
     def _ended(self, took_ns: int, arguments: tuple) -> None:
-        given = next(tensors(arguments), None)
         self.calls += 1
         self.spent_ns += took_ns
-        self.rows += given.shape[0] if given is not None and given.dim() > 1 else 1
-        if self.calls == _MANY:
-            self.at = self._asked_at()
-
-    def _asked_at(self) -> int:
-        """The line outside of modules."""
-        frame = sys._getframe(3)
-        while frame is not None:
-            own = frame.f_locals.get("self")
-            if not self.sites.is_library(frame.f_code.co_filename) and not isinstance(own, torch.nn.Module):
-                return self.sites.at(frame.f_code, frame.f_lineno)
-            frame = frame.f_back
-        return -1
+        with contextlib.suppress(Exception):  # a tensor of an exotic kind has no rows
+            self.rows += samples_given(arguments)
+            if self.calls == MANY:
+                self.at = asked_at(self.sites, sys._getframe(2))
 
     def summary(self) -> dict:
         """Empty where there were few."""
-        if self.calls < _MANY:
+        if self.calls < MANY:
             return {}
         return {"parts_called": {"calls": self.calls, "us": self.spent_ns // 1000, "rows": self.rows, "site": self.at}}
